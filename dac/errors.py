@@ -1,0 +1,38 @@
+"""Errors a user can act on, and the one place that turns them into exit codes.
+
+Every message names the thing, the value found, what was expected and the next step.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+BAD_INPUT = 2  # the user must change something
+STOPPED = 75  # told to stop (SIGTERM, SIGUSR1); a restart resumes. sysexits.h calls it EX_TEMPFAIL
+
+
+class UserError(Exception):
+    """Bad input: reported as one message without a traceback, exit code 2."""
+
+
+class Stopped(Exception):
+    """The run was told to stop and has saved everything; starting it again resumes."""
+
+
+def exit_code_of(main: Callable[[], None]) -> int:
+    """Run `main` and translate what it raises for people and for schedulers."""
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except Stopped as stopped:
+        print(f"stopped: {stopped}", file=sys.stderr)
+        return STOPPED
+    except KeyboardInterrupt:
+        print("interrupted; start again to resume from the last checkpoint", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone (`... | head`)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - lives until the process ends
+        return 141
+    return 0

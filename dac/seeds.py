@@ -1,0 +1,22 @@
+"""Named random generators, all derived from the run seed, all saved in the checkpoint.
+
+Each purpose has its own stream, so that adding heads or views to a method leaves the draws of
+every other purpose unchanged (spec check 15: the encoder's path must not depend on the heads).
+All draw on the CPU: sizes are known without asking the device, and the draws do not depend on it.
+"""
+
+import hashlib
+
+import torch
+
+NAMES = ("weights", "labeled_views", "unlabeled_views", "method")
+
+
+def generator(seed: int, name: str) -> torch.Generator:
+    """A generator for one purpose; equal (seed, name) give equal streams on every machine."""
+    number = int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "big")
+    return torch.Generator().manual_seed(number >> 1)
+
+
+def generators(seed: int) -> dict[str, torch.Generator]:
+    return {name: generator(seed, name) for name in NAMES}

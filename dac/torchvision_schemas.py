@@ -1,0 +1,18 @@
+"""Make `import torchvision` work beside a torch build that its compiled operators were not made for.
+
+torchvision's wheel is built against CUDA torch. Beside the CPU build its library does not load,
+the operators `nms` and `qnms` are unknown, and the import fails while it registers their fake
+versions. Declaring the two schemas first cures that; dac calls no compiled torchvision operator.
+Import torchvision through this module: `from dac.torchvision_schemas import torchvision`.
+"""
+
+import torch
+
+if not torch.cuda.is_available():
+    _library = torch.library.Library("torchvision", "FRAGMENT")
+    for _name in ("nms", "qnms"):
+        _library.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+import torchvision  # noqa: E402
+
+__all__ = ["torchvision"]
