@@ -8,7 +8,7 @@ Import torchvision through this module: `from dac.torchvision_schemas import tor
 
 import torch
 
-if not torch.cuda.is_available():
+if torch.version.cuda is None:
     _library = torch.library.Library("torchvision", "FRAGMENT")
     for _name in ("nms", "qnms"):
         _library.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")

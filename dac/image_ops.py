@@ -1,0 +1,205 @@
+"""The 14 RandAugment operations and Cutout, on batches, each image with its own magnitude.
+
+RandAugment (Cubuk et al., 2020) with the ranges of the DAC release and USB. Every operation gives
+the bytes that Pillow gives one image at a time: the fixed-point arithmetic of its affine transform
+and the truncations of its blend are repeated here, so that no tolerance is needed.
+Nothing here reads a value back from the device, so a GPU is never waited for.
+"""
+
+# B batch, H height, W width; x is B x 3 x H x W uint8, magnitudes are (B,) on the device of x
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+CUTOUT_FILL = (125, 123, 114)  # RGB
+FIXED_POINT = 65536  # Pillow's affine transform counts in 1/65536 of a pixel
+
+
+def per_image(v: Tensor) -> Tensor:
+    return v[:, None, None, None]
+
+
+def look_up(x: Tensor, table: Tensor) -> Tensor:
+    """Replace each grey level by its entry in the image's own table (B x 3 x 256)."""
+    return table.gather(2, x.flatten(2).long()).view_as(x)
+
+
+def blend(degenerate: Tensor | int, x: Tensor, factor: Tensor) -> Tensor:
+    """`degenerate + factor * (x - degenerate)`, in float32 and cut off, as Pillow does it."""
+    step = (x - degenerate).float() if isinstance(degenerate, int) else x.float() - degenerate
+    return step.mul_(per_image(factor).float()).add_(degenerate).to(torch.uint8)
+
+
+def luma(x: Tensor) -> Tensor:
+    """Grey image (B x 1 x H x W int32) with Pillow's 16-bit ITU-R 601 weights."""
+    red, green, blue = x.int().split(1, dim=1)
+    return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+
+
+def identity(x: Tensor, _: Tensor | None = None) -> Tensor:
+    return x
+
+
+def auto_contrast(x: Tensor, _: Tensor | None = None) -> Tensor:
+    """Stretch each channel to 0..255; a channel with one grey level stays."""
+    low = x.amin(dim=(2, 3)).double()[..., None]
+    high = x.amax(dim=(2, 3)).double()[..., None]
+    levels = torch.arange(256, device=x.device)
+    scale = 255.0 / (high - low)  # float64: in float32 the brightest level can land on 254
+    stretched = (levels * scale - low * scale).clamp(0, 255)
+    return look_up(x, torch.where(high > low, stretched, levels).to(torch.uint8))
+
+
+def equalize(x: Tensor, _: Tensor | None = None) -> Tensor:
+    """Flatten the histogram of each channel; Pillow leaves the brightest level out of the step."""
+    pixels = x.flatten(2).long()  # B x 3 x HW
+    counts = torch.zeros(*pixels.shape[:2], 256, dtype=torch.int64, device=x.device)
+    counts.scatter_add_(2, pixels, torch.ones_like(pixels))
+    of_brightest = counts.gather(2, pixels.amax(dim=2, keepdim=True))
+    step = (pixels.shape[2] - of_brightest) // 255
+    darker = counts.cumsum(dim=2) - counts
+    table = ((step // 2 + darker) // step.clamp(min=1)).clamp(max=255)
+    levels = torch.arange(256, device=x.device)
+    table = torch.where(step > 0, table, levels).to(torch.uint8)
+    return table.gather(2, pixels).view_as(x)
+
+
+def brightness(x: Tensor, factor: Tensor) -> Tensor:
+    return blend(0, x, factor)
+
+
+def color(x: Tensor, factor: Tensor) -> Tensor:
+    return blend(luma(x), x, factor)
+
+
+def contrast(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the mean grey, rounded to a whole level."""
+    num_pixels = x.shape[2] * x.shape[3]
+    total = luma(x).sum(dim=(1, 2, 3))
+    return blend(per_image((2 * total + num_pixels) // (2 * num_pixels)), x, factor)
+
+
+def sharpness(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the 3x3 smoothing [1 1 1; 1 5 1; 1 1 1] / 13, which keeps the border pixels."""
+    wide = x.short()
+    rows = wide[:, :, :-2] + wide[:, :, 1:-1] + wide[:, :, 2:]
+    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * wide[:, :, 1:-1, 1:-1]
+    wide[:, :, 1:-1, 1:-1] = (2 * total + 13) // 26  # rounds total / 13; never a tie
+    return blend(wide, x, factor)
+
+
+def posterize(x: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest int(bits) bits."""
+    dropped = 8 - bits.long().clamp(min=1)
+    return x & per_image((255 << dropped) & 255).to(torch.uint8)
+
+
+def solarize(x: Tensor, threshold: Tensor) -> Tensor:
+    """Invert the levels at or above the threshold."""
+    inverted = x.short() >= per_image(threshold.ceil()).short()
+    return x ^ (inverted.to(torch.uint8) * 255)
+
+
+def affine(x: Tensor, matrix: Tensor) -> Tensor:
+    """Nearest-neighbour affine map with black fill; `matrix` is B x 6 float64, output to input.
+
+    Repeats Pillow's fixed-point walk: coefficients rounded to 1/65536 and sampled at pixel centres.
+    """
+    height, width = x.shape[2:]
+    a, b, c, d, e, f = matrix.unbind(1)
+    centred = torch.stack((a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5))
+    fixed = (centred * FIXED_POINT + 0.5).floor().int()[..., None, None]  # 6 x B x 1 x 1
+    column = torch.arange(width, dtype=torch.int32, device=x.device)
+    row = torch.arange(height, dtype=torch.int32, device=x.device)[:, None]
+    from_column = (fixed[0] * column + (fixed[1] * row + fixed[2])) >> 16  # B x H x W
+    from_row = (fixed[3] * column + (fixed[4] * row + fixed[5])) >> 16
+    inside = (from_column >= 0) & (from_column < width) & (from_row >= 0) & (from_row < height)
+    source = torch.where(inside, from_row * width + from_column, 0).flatten(1).long()
+    moved = x.flatten(2).gather(2, source[:, None].expand(-1, 3, -1)).view_as(x)
+    return moved * inside[:, None]
+
+
+def affine_of(x: Tensor, *entries: Tensor | float) -> Tensor:
+    """`affine` with the six entries given one by one, each a number or one value per image."""
+    columns = [torch.zeros(len(x), dtype=torch.float64, device=x.device) + v for v in entries]
+    return affine(x, torch.stack(columns, dim=1))
+
+
+def rotate(x: Tensor, degrees: Tensor) -> Tensor:
+    """Turn counter-clockwise about the centre of the image."""
+    middle_y, middle_x = x.shape[2] / 2, x.shape[3] / 2
+    angle = degrees.double().deg2rad()
+    cos, sin = angle.cos(), angle.sin()
+    c = middle_x - cos * middle_x + sin * middle_y
+    f = middle_y - sin * middle_x - cos * middle_y
+    return affine_of(x, cos, -sin, c, sin, cos, f)
+
+
+def shear_x(x: Tensor, slope: Tensor) -> Tensor:
+    return affine_of(x, 1, slope, 0, 0, 1, 0)
+
+
+def shear_y(x: Tensor, slope: Tensor) -> Tensor:
+    return affine_of(x, 1, 0, 0, slope, 1, 0)
+
+
+def translate_x(x: Tensor, fraction: Tensor) -> Tensor:
+    """Shift left by a fraction of the width; Pillow rounds pure shifts in float64."""
+    return affine_of(x, 1, 0, (fraction.double() * x.shape[3] + 0.5).floor(), 0, 1, 0)
+
+
+def translate_y(x: Tensor, fraction: Tensor) -> Tensor:
+    """Shift up by a fraction of the height."""
+    return affine_of(x, 1, 0, 0, 0, 1, (fraction.double() * x.shape[2] + 0.5).floor())
+
+
+def cutout(x: Tensor, side_fraction: Tensor, cx: Tensor, cy: Tensor) -> Tensor:
+    """Paint a grey square of side `side_fraction * W` centred on the pixel position (cx, cy).
+
+    A square that would start left of or above the image is moved in, not clipped, and Pillow's
+    rectangle includes its end pixel. A side of zero paints nothing.
+    """
+    side = side_fraction.double() * x.shape[3]
+
+    def covered(centre: Tensor, length: int) -> Tensor:
+        start = (centre.double() - side / 2).clamp(min=0).floor()
+        end = (start + side).clamp(max=length).floor()
+        position = torch.arange(length, device=x.device)
+        return (position >= start[:, None]) & (position <= end[:, None])
+
+    rows, columns = covered(cy, x.shape[2]), covered(cx, x.shape[3])
+    square = (rows & (side > 0)[:, None])[:, :, None] & columns[:, None]  # B x H x W
+    painted = x.clone()
+    for channel, level in enumerate(CUTOUT_FILL):
+        painted[:, channel].masked_fill_(square, level)
+    return painted
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One entry of RandAugment; its magnitude is uniform between `low` and `high`."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    low: float
+    high: float
+
+
+OPERATIONS = (
+    Operation(auto_contrast, 0, 1),  # magnitude unused, as for equalize and identity
+    Operation(brightness, 0.05, 0.95),  # factor: 1 is the original, 0 black
+    Operation(color, 0.05, 0.95),  # factor: 0 is grey
+    Operation(contrast, 0.05, 0.95),  # factor: 0 is the mean grey
+    Operation(equalize, 0, 1),
+    Operation(identity, 0, 1),
+    Operation(posterize, 4, 8),  # bits kept, cut off to a whole number: 4..7
+    Operation(rotate, -30, 30),  # degrees
+    Operation(sharpness, 0.05, 0.95),  # factor: 0 is smoothed
+    Operation(shear_x, -0.3, 0.3),  # pixels per row
+    Operation(shear_y, -0.3, 0.3),  # pixels per column
+    Operation(solarize, 0, 256),  # lowest grey level to invert
+    Operation(translate_x, -0.3, 0.3),  # fraction of the width
+    Operation(translate_y, -0.3, 0.3),  # fraction of the height
+)
