@@ -7,12 +7,17 @@ import os
 import sys
 from collections.abc import Callable
 
+FAILED = 1
 BAD_INPUT = 2  # the user must change something
 STOPPED = 75  # told to stop (SIGTERM, SIGUSR1); a restart resumes. sysexits.h calls it EX_TEMPFAIL
 
 
 class UserError(Exception):
     """Bad input: reported as one message without a traceback, exit code 2."""
+
+
+class RunFailed(Exception):
+    """A run went wrong by itself (a loss that is not finite): one message, exit code 1."""
 
 
 class Stopped(Exception):
@@ -26,6 +31,9 @@ def exit_code_of(main: Callable[[], None]) -> int:
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return BAD_INPUT
+    except RunFailed as failure:
+        print(f"failed: {failure}", file=sys.stderr)
+        return FAILED
     except Stopped as stopped:
         print(f"stopped: {stopped}", file=sys.stderr)
         return STOPPED

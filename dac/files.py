@@ -82,10 +82,12 @@ def read_json(path: Path, what: str) -> Any:
     try:
         return json.loads(path.read_text())
     except FileNotFoundError:
-        raise UserError(f"{what} {path} does not exist; run the stage that makes it first") from None
+        raise UserError(
+            f"{what} {path} does not exist; run the stage that makes it first"
+        ) from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UserError(
-            f"{what} {path} cannot be read ({error}); delete it and run the stage that makes it again"
+            f"{what} {path} cannot be read ({error}); delete it and run its stage again"
         ) from error
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 CUTOUT_FILL = (125, 123, 114)  # RGB
 FIXED_POINT = 65536  # Pillow's affine transform counts in 1/65536 of a pixel
@@ -27,16 +28,16 @@ def look_up(x: Tensor, table: Tensor) -> Tensor:
     return table.gather(2, x.flatten(2).long()).view_as(x)
 
 
-def blend(degenerate: Tensor | int, x: Tensor, factor: Tensor) -> Tensor:
-    """`degenerate + factor * (x - degenerate)`, in float32 and cut off, as Pillow does it."""
-    step = (x - degenerate).float() if isinstance(degenerate, int) else x.float() - degenerate
-    return step.mul_(per_image(factor).float()).add_(degenerate).to(torch.uint8)
+def blend(degenerate: Tensor | int, pixels: Tensor, factor: Tensor) -> Tensor:
+    """`degenerate + factor * (pixels - degenerate)` of float32 pixels, cut off, as Pillow does."""
+    mixed = (pixels - degenerate).mul_(per_image(factor).float()).add_(degenerate)
+    return mixed.short().to(torch.uint8)  # by way of int16: five times faster on a CPU
 
 
-def luma(x: Tensor) -> Tensor:
-    """Grey image (B x 1 x H x W int32) with Pillow's 16-bit ITU-R 601 weights."""
-    red, green, blue = x.int().split(1, dim=1)
-    return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
+def luma(pixels: Tensor) -> Tensor:
+    """Grey level with Pillow's 16-bit ITU-R 601 weights; the sums stay below 2^24, so exact."""
+    red, green, blue = pixels.split(1, dim=1)
+    return (red * 19595 + green * 38470 + blue * 7471 + 0x8000).div_(65536).floor_()
 
 
 def identity(x: Tensor, _: Tensor | None = None) -> Tensor:
@@ -48,7 +49,8 @@ def auto_contrast(x: Tensor, _: Tensor | None = None) -> Tensor:
     low = x.amin(dim=(2, 3)).double()[..., None]
     high = x.amax(dim=(2, 3)).double()[..., None]
     levels = torch.arange(256, device=x.device)
-    scale = 255.0 / (high - low)  # float64: in float32 the brightest level can land on 254
+    # A true division: `255 / tensor` multiplies by the reciprocal and can miss by one level.
+    scale = torch.full_like(low, 255) / (high - low)
     stretched = (levels * scale - low * scale).clamp(0, 255)
     return look_up(x, torch.where(high > low, stretched, levels).to(torch.uint8))
 
@@ -61,34 +63,39 @@ def equalize(x: Tensor, _: Tensor | None = None) -> Tensor:
     of_brightest = counts.gather(2, pixels.amax(dim=2, keepdim=True))
     step = (pixels.shape[2] - of_brightest) // 255
     darker = counts.cumsum(dim=2) - counts
-    table = ((step // 2 + darker) // step.clamp(min=1)).clamp(max=255)
+    # Below 2^24 pixels the whole part of a float32 quotient is exact; integer division is slow.
+    table = (step // 2 + darker).float().div_(step.clamp(min=1)).clamp_(max=255)
     levels = torch.arange(256, device=x.device)
     table = torch.where(step > 0, table, levels).to(torch.uint8)
     return table.gather(2, pixels).view_as(x)
 
 
 def brightness(x: Tensor, factor: Tensor) -> Tensor:
-    return blend(0, x, factor)
+    return blend(0, x.float(), factor)
 
 
 def color(x: Tensor, factor: Tensor) -> Tensor:
-    return blend(luma(x), x, factor)
+    pixels = x.float()
+    return blend(luma(pixels), pixels, factor)
 
 
 def contrast(x: Tensor, factor: Tensor) -> Tensor:
     """Blend with the mean grey, rounded to a whole level."""
+    pixels = x.float()
     num_pixels = x.shape[2] * x.shape[3]
-    total = luma(x).sum(dim=(1, 2, 3))
-    return blend(per_image((2 * total + num_pixels) // (2 * num_pixels)), x, factor)
+    total = luma(pixels).sum(dim=(1, 2, 3), dtype=torch.float64).long()  # B
+    mean = (2 * total + num_pixels) // (2 * num_pixels)  # integers: ties round alike everywhere
+    return blend(per_image(mean.float()), pixels, factor)
 
 
 def sharpness(x: Tensor, factor: Tensor) -> Tensor:
     """Blend with the 3x3 smoothing [1 1 1; 1 5 1; 1 1 1] / 13, which keeps the border pixels."""
-    wide = x.short()
-    rows = wide[:, :, :-2] + wide[:, :, 1:-1] + wide[:, :, 2:]
-    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * wide[:, :, 1:-1, 1:-1]
-    wide[:, :, 1:-1, 1:-1] = (2 * total + 13) // 26  # rounds total / 13; never a tie
-    return blend(wide, x, factor)
+    pixels = x.float()
+    rows = pixels[:, :, :-2] + pixels[:, :, 1:-1] + pixels[:, :, 2:]
+    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * pixels[:, :, 1:-1, 1:-1]
+    smooth = pixels.clone()
+    smooth[:, :, 1:-1, 1:-1] = total.div_(13).add_(0.5).floor_()  # thirteenths: never near a tie
+    return blend(smooth, pixels, factor)
 
 
 def posterize(x: Tensor, bits: Tensor) -> Tensor:
@@ -116,16 +123,17 @@ def affine(x: Tensor, matrix: Tensor) -> Tensor:
     row = torch.arange(height, dtype=torch.int32, device=x.device)[:, None]
     from_column = (fixed[0] * column + (fixed[1] * row + fixed[2])) >> 16  # B x H x W
     from_row = (fixed[3] * column + (fixed[4] * row + fixed[5])) >> 16
-    inside = (from_column >= 0) & (from_column < width) & (from_row >= 0) & (from_row < height)
-    source = torch.where(inside, from_row * width + from_column, 0).flatten(1).long()
-    moved = x.flatten(2).gather(2, source[:, None].expand(-1, 3, -1)).view_as(x)
-    return moved * inside[:, None]
+    # A black frame of one pixel catches everything that comes from outside.
+    framed = pad(x, (1, 1, 1, 1)).flatten(2)
+    source = (from_row.clamp(-1, height) + 1) * (width + 2) + from_column.clamp(-1, width) + 1
+    return framed.gather(2, source.flatten(1).long()[:, None].expand(-1, 3, -1)).view_as(x)
 
 
-def affine_of(x: Tensor, *entries: Tensor | float) -> Tensor:
-    """`affine` with the six entries given one by one, each a number or one value per image."""
-    columns = [torch.zeros(len(x), dtype=torch.float64, device=x.device) + v for v in entries]
-    return affine(x, torch.stack(columns, dim=1))
+def identity_matrices(v: Tensor) -> Tensor:
+    """One 2x3 identity for each magnitude, as rows (1, 0, 0, 0, 1, 0) of float64."""
+    matrix = torch.zeros(len(v), 6, dtype=torch.float64, device=v.device)
+    matrix[:, ::4] = 1
+    return matrix
 
 
 def rotate(x: Tensor, degrees: Tensor) -> Tensor:
@@ -135,25 +143,33 @@ def rotate(x: Tensor, degrees: Tensor) -> Tensor:
     cos, sin = angle.cos(), angle.sin()
     c = middle_x - cos * middle_x + sin * middle_y
     f = middle_y - sin * middle_x - cos * middle_y
-    return affine_of(x, cos, -sin, c, sin, cos, f)
+    return affine(x, torch.stack((cos, -sin, c, sin, cos, f), dim=1))
 
 
 def shear_x(x: Tensor, slope: Tensor) -> Tensor:
-    return affine_of(x, 1, slope, 0, 0, 1, 0)
+    matrix = identity_matrices(slope)
+    matrix[:, 1] = slope
+    return affine(x, matrix)
 
 
 def shear_y(x: Tensor, slope: Tensor) -> Tensor:
-    return affine_of(x, 1, 0, 0, slope, 1, 0)
+    matrix = identity_matrices(slope)
+    matrix[:, 3] = slope
+    return affine(x, matrix)
 
 
 def translate_x(x: Tensor, fraction: Tensor) -> Tensor:
     """Shift left by a fraction of the width; Pillow rounds pure shifts in float64."""
-    return affine_of(x, 1, 0, (fraction.double() * x.shape[3] + 0.5).floor(), 0, 1, 0)
+    matrix = identity_matrices(fraction)
+    matrix[:, 2] = (fraction.double() * x.shape[3] + 0.5).floor()
+    return affine(x, matrix)
 
 
 def translate_y(x: Tensor, fraction: Tensor) -> Tensor:
     """Shift up by a fraction of the height."""
-    return affine_of(x, 1, 0, 0, 0, 1, (fraction.double() * x.shape[2] + 0.5).floor())
+    matrix = identity_matrices(fraction)
+    matrix[:, 5] = (fraction.double() * x.shape[2] + 0.5).floor()
+    return affine(x, matrix)
 
 
 def cutout(x: Tensor, side_fraction: Tensor, cx: Tensor, cy: Tensor) -> Tensor:
@@ -168,13 +184,14 @@ def cutout(x: Tensor, side_fraction: Tensor, cx: Tensor, cy: Tensor) -> Tensor:
         start = (centre.double() - side / 2).clamp(min=0).floor()
         end = (start + side).clamp(max=length).floor()
         position = torch.arange(length, device=x.device)
-        return (position >= start[:, None]) & (position <= end[:, None])
+        return ((position >= start[:, None]) & (position <= end[:, None])).to(torch.uint8)
 
     rows, columns = covered(cy, x.shape[2]), covered(cx, x.shape[3])
-    square = (rows & (side > 0)[:, None])[:, :, None] & columns[:, None]  # B x H x W
-    painted = x.clone()
+    rows = rows * (side > 0)[:, None].to(torch.uint8)
+    square = rows[:, :, None] * columns[:, None]  # B x H x W, one inside
+    painted = x * (1 - square)[:, None]  # arithmetic on bytes is far faster than masks on a CPU
     for channel, level in enumerate(CUTOUT_FILL):
-        painted[:, channel].masked_fill_(square, level)
+        painted[:, channel] += square * level
     return painted
 
 

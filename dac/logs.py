@@ -10,7 +10,7 @@ def say(message: str) -> None:
 
 
 class Progress:
-    """Counts towards `total` units of work; `update(done, note)` may be called as often as liked."""
+    """Counts towards `total` units of work; `update` may be called as often as liked."""
 
     def __init__(
         self,

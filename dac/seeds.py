@@ -6,6 +6,8 @@ All draw on the CPU: sizes are known without asking the device, and the draws do
 """
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -20,3 +22,11 @@ def generator(seed: int, name: str) -> torch.Generator:
 
 def generators(seed: int) -> dict[str, torch.Generator]:
     return {name: generator(seed, name) for name in NAMES}
+
+
+@contextmanager
+def seeded(stream: torch.Generator) -> Iterator[None]:
+    """Module initialisers read the global generator: inside the block it follows `stream`."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
+        yield

@@ -13,32 +13,44 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(gt=0)]
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*$")]
+"""Of tasks, methods and suites: they become folder names."""
+NUM_SEEDS = 2**32  # of NumPy's legacy generator, which draws the splits
+Seed = Annotated[int, Field(ge=0, lt=NUM_SEEDS)]
 DataName = Literal["digits", "cifar10", "cifar100", "imagenet30", "semi-inat-2021", "folder"]
 Backbone = Literal["small-cnn", "wrn-28-2", "resnet18", "resnet18-released"]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 # --- download ---------------------------------------------------------------------------------
 
 
+Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
+Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Below = Annotated[str, Field(pattern=r"^\w[^/\\]*(/\w[^/\\]*)*$")]
+"""A path below a folder: no leading slash, nothing that starts with a dot."""
+
+
 class Archive(Section):
-    name: Annotated[str, Field(pattern=r"^[^/\\]+$")]
+    name: Annotated[str, Field(pattern=r"^\w[^/\\]*$")]
     """File name of the archive, also looked for in a local mirror folder."""
-    urls: tuple[str, ...] = ()
+    urls: tuple[Url, ...] = ()
     """Mirrors, tried in order."""
-    md5: str | None = None
-    sha256: str | None = None
+    md5: Md5 | None = None
+    sha256: Sha256 | None = None
     size: Count | None = None
     """Bytes, where published."""
 
 
 class DownloadSet(Section):
     archives: tuple[Archive, ...] = ()
-    files: dict[str, str] = {}
+    files: dict[Below, Md5] = {}
     """Path below the raw folder -> md5 of that file."""
+    counts: dict[Below, Count] = {}
+    """Folder below the raw folder -> number of files in it, where no checksums are published."""
     manual: str | None = None
     """Steps for people, where no program can fetch the set."""
 
@@ -63,6 +75,8 @@ class Data(Section):
     """None: counted from the folders."""
     train_per_class: Count | None = None
     """Size of the smallest class of the training part, where fixed; bounds labels per class."""
+    test_per_class: Count | None = None
+    """Size of every class of the test part, where fixed; `prepare` checks it."""
     side: Count
     """Side of the stored square training images."""
     size: Count
@@ -128,8 +142,8 @@ class Pool(Section):
 class LabeledList(Section):
     """A published list of labeled files, used when the raw folder has it."""
 
-    path: str
-    md5: str
+    path: Below
+    md5: Md5
 
 
 class Task(Section):
@@ -205,7 +219,7 @@ class DacSettings(Section):
     """Epochs without L_u(f, omega) and L_kd."""
     rejection: bool
     """False: omega is 1 (the ablation rows without soft rejection)."""
-    rejection_temperature: Annotated[float, Field(ge=0)]
+    rejection_temperature: Annotated[float, Field(ge=0, allow_inf_nan=True)]
     """t_w of Eq. 13; .inf rejects hard."""
     lambda_kd: NonNegative
     kd_temperature: Positive
@@ -245,4 +259,25 @@ class Evaluate(Section):
 class Suite(Section):
     tasks: tuple[Name, ...]
     methods: tuple[Name, ...]
-    seeds: tuple[Annotated[int, Field(ge=0)], ...]
+    seeds: tuple[Seed, ...]
+
+
+# --- the file ---------------------------------------------------------------------------------
+
+
+class TrainSection(Section):
+    defaults: dict[str, Any]
+    by_data: dict[DataName, dict[str, Any]]
+
+
+class File(Section):
+    """The sections of `params.yaml`; entries with a `base` are merged before this is read."""
+
+    suite: str
+    download: Download
+    prepare: dict[DataName, Data]
+    train: TrainSection
+    tasks: dict[Name, Task]
+    methods: dict[Name, MethodEntry]
+    evaluate: Evaluate
+    suites: dict[Name, Suite]

@@ -1,4 +1,4 @@
-"""Make `import torchvision` work beside a torch build that its compiled operators were not made for.
+"""Make `import torchvision` work beside a torch build other than the one it was compiled for.
 
 torchvision's wheel is built against CUDA torch. Beside the CPU build its library does not load,
 the operators `nms` and `qnms` are unknown, and the import fails while it registers their fake
@@ -13,6 +13,6 @@ if torch.version.cuda is None:
     for _name in ("nms", "qnms"):
         _library.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
-import torchvision  # noqa: E402
+import torchvision
 
 __all__ = ["torchvision"]

@@ -1,0 +1,40 @@
+"""Methods by the type of their settings, and the network of a run."""
+
+import torch
+
+from dac.methods.base import Method, Network, Sizes
+from dac.methods.dac import Dac
+from dac.methods.fixmatch import FixMatch
+from dac.methods.labeled_only import LabeledOnly
+from dac.models import build_backbone
+from dac.params import Run
+from dac.seeds import generators, seeded
+from dac.settings import DacSettings, FixMatchSettings, LabeledOnlySettings, MethodSettings
+
+
+def build_method(settings: MethodSettings, sizes: Sizes, generator: torch.Generator) -> Method:
+    match settings:
+        case LabeledOnlySettings():
+            return LabeledOnly(sizes, settings)
+        case FixMatchSettings():
+            return FixMatch(sizes, settings)
+        case DacSettings():
+            return Dac(sizes, settings, generator)
+
+
+def build_network(run: Run, *, num_known: int, num_labeled: int, pool: int) -> Network:
+    """The network of a run. Encoder and target head start alike for every method of a seed."""
+    streams = generators(run.seed)
+    with seeded(streams["weights"]):
+        backbone = build_backbone(run.train.backbone)
+    sizes = Sizes(
+        feature_dim=int(backbone.feature_dim),  # type: ignore[arg-type]
+        num_known=num_known,
+        num_labeled=num_labeled,
+        pool=pool,
+        batch=run.train.batch,
+        unlabeled_batch=run.train.mu * run.train.batch,
+    )
+    with seeded(streams["weights"]):
+        method = build_method(run.method, sizes, streams["method"])
+    return Network(backbone, method, feature_layernorm=run.method.feature_layernorm)

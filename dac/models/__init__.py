@@ -1,0 +1,21 @@
+"""Backbones by name."""
+
+from torch import nn
+
+from dac.models.resnet import ResNet
+from dac.models.small_cnn import SmallCNN
+from dac.models.wide_resnet import WideResNet
+from dac.settings import Backbone
+
+
+def build_backbone(name: Backbone) -> nn.Module:
+    """A freshly initialised encoder; `.feature_dim` is the width of its pooled feature."""
+    match name:
+        case "small-cnn":
+            return SmallCNN()
+        case "wrn-28-2":
+            return WideResNet()
+        case "resnet18":
+            return ResNet(bottleneck=False)
+        case "resnet18-released":
+            return ResNet(bottleneck=True)

@@ -1,0 +1,97 @@
+"""Checkpoints that can be trusted: whole or absent, checked by hash, loaded without running code.
+
+A file is `last-<step>-<hash>.pt`: the name carries its own checksum and appears by one rename. The
+two newest are kept, so a damaged one falls back to its predecessor.
+"""
+
+import hashlib
+import io
+import re
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from dac.errors import UserError
+from dac.files import write_bytes
+from dac.logs import say
+
+KEPT = 2
+NAME = re.compile(r"last-(\d{9})-([0-9a-f]{16})\.pt")
+
+
+def to_bytes(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    """Tensors and plain containers only; anything else in the file is refused, not executed."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"checkpoint {path} does not exist; train first") from None
+    except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise UserError(
+            f"checkpoint {path} cannot be read ({reason}); "
+            "delete it and train again, which resumes from the newest good checkpoint"
+        ) from error
+    if not isinstance(state, dict):
+        raise UserError(f"checkpoint {path} holds a {type(state).__name__}, not a training state")
+    return state
+
+
+def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write the state of `step` and drop all but the newest two."""
+    content = to_bytes(state)
+    path = folder / f"last-{step:09d}-{_hash(content)}.pt"
+    write_bytes(path, content)
+    for old in saved(folder)[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def saved(folder: Path) -> list[Path]:
+    """Checkpoints of a working folder, newest first."""
+    return sorted((p for p in folder.glob("last-*.pt") if NAME.fullmatch(p.name)), reverse=True)
+
+
+def newest(folder: Path) -> dict[str, Any] | None:
+    """The newest checkpoint that is intact; None if there is none. Says what it passes over."""
+    for path in saved(folder):
+        match = NAME.fullmatch(path.name)
+        if match and _hash(path.read_bytes()) == match[2]:
+            return from_file(path)
+        say(f"checkpoint {path} is damaged (content and name disagree); trying the one before")
+    return None
+
+
+def refuse_other_run(state: dict[str, Any], expected: dict[str, Any], path: Path) -> None:
+    """A checkpoint of another task, method, parameter set or split must not be continued."""
+    found, wanted = _flat(state["run"]), _flat(expected)
+    keys = [key for key in sorted(found | wanted) if found.get(key) != wanted.get(key)]
+    if keys:
+        listed = "\n".join(
+            f"  {k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys
+        )
+        raise UserError(
+            f"{path} belongs to another run; these differ:\n{listed}\n"
+            "give another --out folder, or delete this one to start over"
+        )
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat

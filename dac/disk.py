@@ -1,0 +1,43 @@
+"""Write faults as messages: a full or read-only disk is the user's to mend, not a crash."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from dac.errors import UserError
+from dac.files import explain
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Any OSError of the block becomes one message about `path`."""
+    try:
+        yield
+    except OSError as error:
+        message = explain(error, path) or f"cannot write {path} ({error.strerror or error})"
+        raise UserError(message) from error
+
+
+def write_all(file: FileIO, content: bytes, path: Path) -> None:
+    """All of `content` to an unbuffered file. A buffered one would fail a second time in close(),
+    and that bare error would replace the message."""
+    with writing(path):
+        rest = memoryview(content)
+        while rest:
+            rest = rest[file.write(rest) :]
+
+
+def free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def check_space(folder: Path, needed: int) -> None:
+    """Refuse early what cannot end well; a quota still shows only while writing."""
+    free = free_bytes(folder)
+    if needed > free:
+        raise UserError(
+            f"{folder} needs {needed / 1e9:.2f} GB and its disk has {free / 1e9:.2f} GB free; "
+            "free some space or give another --root"
+        )

@@ -1,0 +1,189 @@
+"""Stage `evaluate`: every number of a finished run; one evaluator for all methods.
+
+    python -m dac.evaluate --run runs/cifar-50-500/dac/seed1
+
+Reads model.pt, leaves metrics.json (the numbers) and scores.npz (one row per image, for the
+figures) beside it. Thresholds are labeled by where they come from (design 4):
+  published     the method's own rule; for DAC Otsu on the test scores, for plain SSL 0.95
+  transductive  Otsu on the test scores, for every method
+  inductive     Otsu on the scores of the training pool: nothing of the test set is used
+  memory        DAC only: tau_open of the score memory, as training left it
+"""
+
+import argparse
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dac import checkpoint
+from dac.batches import RunData
+from dac.errors import UserError, exit_code_of
+from dac.files import write_bytes, write_json
+from dac.inference import Outputs, predict
+from dac.logs import say
+from dac.methods import build_network
+from dac.methods.base import Method, Network
+from dac.metrics import (
+    auroc,
+    open_set_balanced_accuracy,
+    rates,
+    top_k_accuracy,
+)
+from dac.otsu import otsu_threshold
+from dac.params import DEFAULT_PATH, Run, load
+from dac.train import choose_device, load_data
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m dac.evaluate", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--run", type=Path, required=True, help="folder of a finished run")
+    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of the data")
+    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+
+    model = checkpoint.from_file(options.run / "model.pt")
+    params = load(options.params)
+    run = params.run(*_identity(model, options.run))
+    device = choose_device(options.device)
+    data = load_data(run, options.root)
+    expected = run.as_dict() | {"split_hash": data.split_hash}
+    checkpoint.refuse_other_run(model, expected, options.run / "model.pt")
+    metrics, arrays = evaluate(run, data, model, params.file.evaluate.last_evaluations, device)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    write_bytes(options.run / "scores.npz", buffer.getvalue())
+    write_json(options.run / "metrics.json", {"run": model["run"], "metrics": metrics})
+    say(f"wrote {options.run / 'metrics.json'}")
+
+
+def _identity(model: dict[str, Any], folder: Path) -> tuple[str, str, int]:
+    try:
+        run = model["run"]
+        return run["task"]["name"], run["method"]["name"], run["seed"]
+    except (KeyError, TypeError):
+        raise UserError(f"{folder / 'model.pt'} is no model file of dac; train again") from None
+
+
+def evaluate(
+    run: Run, data: RunData, model: dict[str, Any], last_evaluations: int, device: torch.device
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Metrics of the best checkpoint, and the per-image arrays behind them."""
+    network = load_network(run, data, model["best"]["network"], device)
+    batch = run.train.evaluation_batch
+    test = predict(
+        network,
+        data.test_images,
+        data.policy,
+        groups=(~data.is_known_test).astype(int),
+        batch=batch,
+        device=device,
+    )
+    pool = predict(
+        network, data.train_images, data.policy, index=data.pool_index, batch=batch, device=device
+    )
+    accuracies = model["closed_accuracies"]
+    metrics: dict[str, Any] = {
+        "closed": {
+            "best": model["best"]["closed_accuracy"],
+            "last": accuracies[-1],
+            "median_of_last": float(np.median(accuracies[-last_evaluations:])),
+            "top5": top_k_accuracy(data.test_labels, test.logits, data.num_known),
+        },
+        "best_step": model["best"]["step"],
+        "auroc": auroc(data.is_known_test, test.scores),
+        "pool_auroc": _pool_auroc(data, pool),
+        "open": open_set_metrics(network.method, data, test, pool),
+    }
+    return metrics, _arrays(data, test, pool, network.method)
+
+
+def load_network(
+    run: Run, data: RunData, state: dict[str, torch.Tensor], device: torch.device
+) -> Network:
+    """The evaluated weights in a fresh network; only training-only memory may be absent."""
+    network = build_network(
+        run,
+        num_known=data.num_known,
+        num_labeled=len(data.labeled_index),
+        pool=len(data.pool_index),
+    )
+    left_out = tuple(f"method.{name}." for name in network.method.training_only)
+    fresh = network.state_dict()
+    optional = {name: t for name, t in fresh.items() if left_out and name.startswith(left_out)}
+    network.load_state_dict(optional | state)
+    return network.to(device)
+
+
+def thresholds(method: Method, test: Outputs, pool: Outputs) -> dict[str, float]:
+    """Every decision rule's threshold on the test scores."""
+    test_scores, pool_scores = torch.from_numpy(test.scores), torch.from_numpy(pool.scores)
+    found = {
+        "published": float(method.threshold(test_scores)),
+        "transductive": float(otsu_threshold(test_scores)),
+        "inductive": float(otsu_threshold(pool_scores)),
+    }
+    memory = method.trained_threshold()
+    return found if memory is None else found | {"memory": float(memory)}
+
+
+def open_set_metrics(
+    method: Method, data: RunData, test: Outputs, pool: Outputs
+) -> dict[str, dict[str, float]]:
+    """Balanced accuracy and rates under each rule, and the two trivial rules as anchors."""
+    rules = thresholds(method, test, pool)
+    rules |= {"reject_nothing": -np.inf, "reject_everything": np.inf}
+    if not (~data.is_known_test).any():
+        return {}  # Semi-iNat tests on known classes only: closed-set numbers are all there is
+    return {name: _under(threshold, data, test, pool) for name, threshold in rules.items()}
+
+
+def _under(threshold: float, data: RunData, test: Outputs, pool: Outputs) -> dict[str, float]:
+    accepted = test.scores >= threshold
+    predictions = np.where(accepted, test.predictions, data.num_known)
+    recall, rejection = rates(data.is_known_test, accepted)
+    judged = data.pool_labels >= 0
+    pool_recall, pool_rejection = rates(
+        data.pool_labels[judged] < data.num_known, pool.scores[judged] >= threshold
+    )
+    return {
+        "threshold": threshold,
+        "balanced_accuracy": open_set_balanced_accuracy(
+            data.test_labels, predictions, data.num_known
+        ),
+        "inlier_recall": recall,
+        "outlier_rejection": rejection,
+        "pool_inlier_recall": pool_recall,
+        "pool_outlier_rejection": pool_rejection,
+    }
+
+
+def _pool_auroc(data: RunData, pool: Outputs) -> float:
+    judged = data.pool_labels >= 0
+    return auroc(data.pool_labels[judged] < data.num_known, pool.scores[judged])
+
+
+def _arrays(data: RunData, test: Outputs, pool: Outputs, method: Method) -> dict[str, np.ndarray]:
+    arrays = {
+        "num_known": np.array(data.num_known),
+        "test_labels": data.test_labels,
+        "test_predictions": test.predictions,
+        "test_scores": test.scores,
+        "published_threshold": np.array(float(method.threshold(torch.from_numpy(test.scores)))),
+        "pool_index": data.pool_index,
+        "pool_labels": data.pool_labels,
+        "pool_predictions": pool.predictions,
+        "pool_scores": pool.scores,
+    }
+    # Mean agreement of head pairs on inliers (row 0) and outliers (row 1), for Figs. 2 and 6.
+    return arrays if test.agreement is None else arrays | {"agreement": test.agreement}
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

@@ -1,0 +1,130 @@
+"""What a method is: heads, losses, a score, and memory as buffers, on top of one encoder.
+
+The training loop owns everything else. A method reads pooled features, never the encoder, so any
+method can stand inside another (Table 4) and `Network.state_dict()` is the whole state.
+"""
+
+# B labeled batch, U unlabeled batch, C known classes, d feature width
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class ViewCounts:
+    """How many views of each image a method wants per step."""
+
+    labeled: int
+    weak: int
+    strong: int
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step's images, normalised; views of one kind lie one after the other in a list."""
+
+    x: list[Tensor]  # weak views, each B x 3 x H x W
+    y: Tensor  # B
+    x_index: Tensor  # B, positions in the labeled set
+    u_weak: list[Tensor]  # each U x 3 x H x W
+    u_strong: list[Tensor]
+    u_index: Tensor  # U, positions in the pool
+
+
+@dataclass(frozen=True)
+class Views:
+    """Pooled features of a batch, from one concatenated forward."""
+
+    x: Tensor  # (views B) x d
+    u_weak: Tensor  # (views U) x d
+    u_strong: Tensor
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Where training stands; stages and warm-ups read it."""
+
+    step: int
+    steps_per_epoch: int
+    steps: int
+
+    @property
+    def epoch(self) -> int:
+        return self.step // self.steps_per_epoch
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a method must know to build its heads and memory."""
+
+    feature_dim: int
+    num_known: int
+    num_labeled: int
+    pool: int
+    batch: int
+    unlabeled_batch: int
+
+
+class Method(nn.Module):
+    """The interface with its defaults; each method file overrides what it needs."""
+
+    views: ViewCounts
+    head: nn.Linear  # f_cls, the target head
+    training_only: tuple[str, ...] = ()
+    """Submodules that evaluation does without; they are left out of the finished model file."""
+
+    def terms(self, views: Views, batch: Batch, clock: Clock) -> dict[str, Tensor]:
+        """Named, weighted loss terms; a vector has one value per unlabeled sample."""
+        raise NotImplementedError
+
+    def start_epoch(self, clock: Clock) -> None:
+        """Epoch-level work: choosing inliers, thresholds. Called before the epoch's first step."""
+
+    def finish_step(self) -> None:
+        """Called after the backward pass; banks are written here, when nothing reads them."""
+
+    def logits(self, features: Tensor) -> Tensor:
+        """The target head's logits: B x d -> B x C."""
+        logits: Tensor = self.head(features)
+        return logits
+
+    def score(self, features: Tensor) -> Tensor:
+        """One number per image, high for inliers: B x d -> B. Default: max softmax."""
+        return self.logits(features).float().softmax(dim=1).amax(dim=1)
+
+    def threshold(self, test_scores: Tensor) -> Tensor:
+        """The method's published rule: images scoring at or above it are inliers."""
+        raise NotImplementedError
+
+    def trained_threshold(self) -> Tensor | None:
+        """The threshold that training ended with, on the scale of `score`, where there is one."""
+        return None
+
+    def agreement(self, features: Tensor) -> Tensor | None:
+        """Pairwise agreement of heads per image, B x K x K, where a method has several heads."""
+        return None
+
+
+class Network(nn.Module):
+    """Encoder, optional LayerNorm and method: the one module that is trained and saved."""
+
+    def __init__(self, backbone: nn.Module, method: Method, *, feature_layernorm: bool) -> None:
+        super().__init__()
+        self.backbone = backbone
+        dim = int(backbone.feature_dim)  # type: ignore[arg-type]
+        # Release only: the target head, the projection and the heads all read its output.
+        self.norm: nn.Module = nn.LayerNorm(dim) if feature_layernorm else nn.Identity()
+        self.method = method
+
+    def encode(self, images: Tensor) -> Tensor:
+        features: Tensor = self.norm(self.backbone(images))
+        return features
+
+    def terms(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
+        """One forward of [x, u_weak, u_strong]: they share batch-norm statistics (spec 1.3)."""
+        parts = (batch.x, batch.u_weak, batch.u_strong)
+        features = self.encode(torch.cat([view for part in parts for view in part]))
+        rows = [sum(len(view) for view in part) for part in parts]
+        return self.method.terms(Views(*features.split(rows)), batch, clock)

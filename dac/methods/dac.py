@@ -1,0 +1,143 @@
+"""Diversify and Conquer: the consensus of many disagreeing heads tells known from unknown.
+
+Paper Sec. III, Eqs. (4)-(14). `dac` and `dac-released` are parameter sets of this one file; where
+paper and release differ each reading is a setting (docs/protocol.md, spec 4.7.3).
+"""
+
+# B labeled batch, U unlabeled batch, K heads, C known classes, d feature, D embedding, M bank
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dac import losses
+from dac.banks import Bank
+from dac.consensus import ScoreMemory, consensus, open_set_targets, pairwise_l1, soft_rejection
+from dac.methods.base import Batch, Clock, Method, Sizes, Views
+from dac.methods.fixmatch import FixMatch
+from dac.models.heads import DivergentHeads, projection
+from dac.otsu import otsu_threshold
+from dac.settings import DacSettings, FixMatchSettings
+
+
+class Dac(Method):
+    training_only = ("bank",)
+    tau_open: Tensor
+
+    def __init__(self, sizes: Sizes, settings: DacSettings, generator: torch.Generator) -> None:
+        super().__init__()
+        self.settings = settings
+        self.objective = FixMatch(sizes, fixmatch_settings(settings))  # the target head's L_s, L_u
+        self.views = self.objective.views
+        self.projection = projection(sizes.feature_dim, settings.proj_dim)  # h
+        self.heads = DivergentHeads(settings.proj_dim, settings.num_heads, sizes.num_known)  # g_i
+        self.memory = ScoreMemory(
+            sizes.pool,
+            settings.score_momentum,
+            visited_only=settings.score_range == "visited",
+            eps=settings.minmax_eps,
+        )
+        self.bank = Bank(
+            settings.bank_batches * sizes.unlabeled_batch,
+            settings.proj_dim,
+            sizes.num_known + 1,
+            generator,
+        )
+        self.register_buffer("tau_open", torch.zeros(()))
+        self.unwritten: tuple[Tensor, Tensor] | None = None
+
+    def terms(self, views: Views, batch: Batch, clock: Clock) -> dict[str, Tensor]:
+        s = self.settings
+        terms = self.objective.terms(views, batch, clock)  # L_s(f), L_u(f)
+        z, head_logits = self.diverge(views)
+        z_weak = z[1]
+        terms |= self.diversify(head_logits, batch)
+        with torch.no_grad():
+            agreed = consensus(head_logits[1].float().softmax(dim=2), s.score_form)  # Eq. (7)
+            score = self.memory.update(batch.u_index, agreed)  # Eqs. (8)-(9)
+            p = self.logits(views.u_weak).float().softmax(dim=1)
+            open_target = open_set_targets(p, score)  # Eq. (10)
+        if clock.epoch >= s.warmup_epochs:
+            if s.rejection:
+                terms["unlabeled"] = self.omega(score, clock) * terms["unlabeled"]  # Eq. (4)
+            if s.lambda_kd > 0:
+                z_strong = F.normalize(self.projection(views.u_strong).float())
+                terms["distillation"] = s.lambda_kd * losses.distillation(  # Eqs. (11)-(12)
+                    z_strong, open_target, self.bank.z, self.bank.q, s.kd_temperature
+                )
+        self.unwritten = F.normalize(z_weak.detach().float()), open_target
+        return terms
+
+    def diverge(self, views: Views) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Embeddings and head logits of x, u_weak, u_strong. The encoder gets no gradient here."""
+        parts = (views.x, views.u_weak, views.u_strong)
+        z = self.projection(torch.cat(parts).detach())
+        seen_by_heads = z.detach() if self.settings.diversify == "heads" else z
+        rows = [len(part) for part in parts]
+        return z.split(rows), self.heads(seen_by_heads).split(rows)
+
+    def diversify(self, head_logits: tuple[Tensor, ...], batch: Batch) -> dict[str, Tensor]:
+        """L_div, Eq. (5)."""
+        s, (x, weak, strong) = self.settings, head_logits
+        over_heads = s.num_heads if s.head_reduction == "sum" else 1
+        over_pairs = s.num_heads * (s.num_heads - 1) if s.mi_reduction == "sum" else 1
+        self_training = losses.head_pseudo_label(weak, strong, tau=s.head_tau)
+        terms = {
+            "heads_supervised": over_heads * losses.head_supervised(x, batch.y),
+            "heads_unlabeled": over_heads * s.lambda_u_heads * self_training,
+        }
+        if s.lambda_mi > 0:
+            terms["mutual_information"] = (  # Eq. (6)
+                s.lambda_mi * over_pairs * losses.mutual_information(weak)
+            )
+        return terms
+
+    def omega(self, score: Tensor, clock: Clock) -> Tensor:
+        """Soft rejection, Eq. (13), with tau_open by Otsu over the whole memory."""
+        if clock.step % self.settings.otsu_every == 0 or clock.step % clock.steps_per_epoch == 0:
+            threshold = otsu_threshold(self.memory.score, self.memory.counted())
+            self.tau_open.copy_(threshold + self.settings.otsu_eps)
+        return soft_rejection(score, self.tau_open, self.settings.rejection_temperature)
+
+    def finish_step(self) -> None:
+        if self.unwritten is not None:
+            self.bank.write(*self.unwritten)
+            self.unwritten = None
+
+    def logits(self, features: Tensor) -> Tensor:
+        return self.objective.logits(features)
+
+    def score(self, features: Tensor) -> Tensor:
+        """Consensus before min-max; the smoothing of Eq. (9) is for training only (spec 5.2)."""
+        return consensus(self.head_probabilities(features), self.settings.score_form)
+
+    def threshold(self, test_scores: Tensor) -> Tensor:
+        """Otsu on the test scores: transductive, as the release evaluates."""
+        return otsu_threshold(test_scores)
+
+    def trained_threshold(self) -> Tensor | None:
+        """tau_open of the score memory, taken back through the min-max of Eq. (8)."""
+        low, high = self.memory.range()
+        tau_open = otsu_threshold(self.memory.score, self.memory.counted())
+        return low + tau_open * (high - low + self.memory.eps)
+
+    def agreement(self, features: Tensor) -> Tensor | None:
+        """exp(-L1) of every head pair, B x K x K (Figs. 2 and 6)."""
+        return torch.exp(-pairwise_l1(self.head_probabilities(features)))
+
+    def head_probabilities(self, features: Tensor) -> Tensor:
+        logits: Tensor = self.heads(self.projection(features))
+        return logits.float().softmax(dim=2)
+
+
+def fixmatch_settings(settings: DacSettings) -> FixMatchSettings:
+    """The target head's own objective; it starts after the warm-up, with L_kd (Algorithm 1)."""
+    return FixMatchSettings(
+        labeled_views=settings.labeled_views,
+        feature_layernorm=settings.feature_layernorm,
+        lambda_u=settings.lambda_u,
+        tau=settings.tau,
+        hard_label=settings.hard_label,
+        start_epoch=settings.warmup_epochs,
+        reject_below=settings.tau,
+    )

@@ -1,0 +1,23 @@
+"""Labeled-only: L = L_s on weak views of labeled images (spec 4.1), the floor of every table."""
+
+import torch
+from torch import Tensor
+
+from dac import losses
+from dac.methods.base import Batch, Clock, Method, Sizes, ViewCounts, Views
+from dac.models.heads import target_head
+from dac.settings import LabeledOnlySettings
+
+
+class LabeledOnly(Method):
+    def __init__(self, sizes: Sizes, settings: LabeledOnlySettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.head = target_head(sizes.feature_dim, sizes.num_known)
+        self.views = ViewCounts(labeled=settings.labeled_views, weak=0, strong=0)
+
+    def terms(self, views: Views, batch: Batch, clock: Clock) -> dict[str, Tensor]:
+        return {"supervised": losses.supervised(self.logits(views.x), batch.y)}  # Eq. (2)
+
+    def threshold(self, test_scores: Tensor) -> Tensor:
+        return torch.tensor(self.settings.reject_below)

@@ -1,0 +1,36 @@
+"""What stands on the pooled feature: the target head, the projection and the divergent heads."""
+
+# B batch, K heads, C known classes, D embedding
+
+from torch import Tensor, nn
+
+
+def target_head(feature_dim: int, num_known: int) -> nn.Linear:
+    """f_cls: Xavier-normal weights, zero bias (spec 2.1)."""
+    return _xavier(nn.Linear(feature_dim, num_known))
+
+
+def projection(feature_dim: int, dim: int) -> nn.Sequential:
+    """h: two layers with PyTorch's default initialisation (spec 2.3)."""
+    return nn.Sequential(
+        nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim)
+    )
+
+
+class DivergentHeads(nn.Module):
+    """g_1 ... g_K as one linear layer: B x D -> B x K x C."""
+
+    def __init__(self, dim: int, num_heads: int, num_known: int) -> None:
+        super().__init__()
+        self.shape = (num_heads, num_known)
+        self.linear = _xavier(nn.Linear(dim, num_heads * num_known))
+
+    def forward(self, z: Tensor) -> Tensor:
+        logits: Tensor = self.linear(z)
+        return logits.unflatten(1, self.shape)
+
+
+def _xavier(linear: nn.Linear) -> nn.Linear:
+    nn.init.xavier_normal_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    return linear

@@ -1,0 +1,26 @@
+"""The two 224-px networks (spec 2.2): ResNet-18, and the bottleneck net released by that name.
+
+torchvision's ResNet has the strides, initialisation and norms both need. The released builder
+leaves its block at Bottleneck, which gives 26 layers, width 2048 and 13.9 M parameters.
+"""
+
+from torch import Tensor, nn
+
+from dac.torchvision_schemas import torchvision
+
+_resnet = torchvision.models.resnet
+
+
+class ResNet(nn.Module):
+    """Images B x 3 x 224 x 224 to pooled features, B x 512 (basic) or B x 2048 (bottleneck)."""
+
+    def __init__(self, *, bottleneck: bool) -> None:
+        super().__init__()
+        block = _resnet.Bottleneck if bottleneck else _resnet.BasicBlock
+        self.net = _resnet.ResNet(block, [2, 2, 2, 2], num_classes=1)
+        self.feature_dim: int = self.net.fc.in_features
+        self.net.fc = nn.Identity()
+
+    def forward(self, images: Tensor) -> Tensor:
+        features: Tensor = self.net(images)
+        return features

@@ -1,0 +1,55 @@
+"""Otsu's threshold on the device, without a host synchronisation (Otsu 1979; paper Sec. III-C).
+
+Equal to scikit-image's `threshold_otsu`: 256 equal bins between min and max, the centre of the
+first bin that maximises w1 w2 (m1 - m2)^2. Works in float64 so that values closer together than
+256 float32 steps still have distinct bin edges.
+"""
+
+import torch
+from torch import Tensor
+
+BINS = 256
+
+
+def otsu_threshold(values: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Threshold of the values (of those under `mask`); equal values return that value.
+
+    Inliers are the values at or above the threshold. An empty mask gives 0.
+    """
+    dtype = values.dtype
+    values = values.detach().flatten().double()
+    counted = torch.ones_like(values) if mask is None else mask.flatten().double()
+    inside = counted > 0
+    low = torch.where(inside, values, torch.inf).amin()
+    high = torch.where(inside, values, -torch.inf).amax()
+    step = (high - low) / BINS
+    edges = low + torch.arange(BINS + 1, device=values.device) * step
+    centres = (edges[:-1] + edges[1:]) / 2
+    counts = _histogram(values, counted, edges, low, step)
+    weight1 = counts.cumsum(0)[:-1]  # bins up to and including k
+    weight2 = counts.sum() - weight1
+    total1 = (counts * centres).cumsum(0)
+    mean1 = total1[:-1] / weight1
+    mean2 = (total1[-1] - total1[:-1]) / weight2
+    between = weight1 * weight2 * (mean1 - mean2).square()
+    threshold = centres[between.nan_to_num(-1).argmax()]
+    threshold = torch.where(high > low, threshold, low)
+    return _round_up(torch.where(inside.any(), threshold, 0.0), dtype)
+
+
+def _round_up(threshold: Tensor, dtype: torch.dtype) -> Tensor:
+    """The smallest value of `dtype` that is not below: `value >= threshold` stays as it was."""
+    rounded = threshold.to(dtype)
+    above = torch.nextafter(rounded, torch.full_like(rounded, torch.inf))
+    return torch.where(rounded.double() < threshold, above, rounded)
+
+
+def _histogram(values: Tensor, counted: Tensor, edges: Tensor, low: Tensor, step: Tensor) -> Tensor:
+    """Counts; a value on an inner edge belongs to the bin above, the maximum to the last."""
+    index = ((values - low) / step).nan_to_num(0).clamp(0, BINS - 1).long()
+    # The division may land one bin off; the edges decide, as in numpy.histogram.
+    index = (index - (values < edges[index]).long()).clamp(min=0)
+    index = (index + (values >= edges[index + 1]).long()).clamp(max=BINS - 1)
+    return torch.zeros(BINS, dtype=torch.float64, device=values.device).scatter_add_(
+        0, index, counted
+    )

@@ -1,0 +1,234 @@
+"""Everything that can be wrong with `params.yaml`, found in one go.
+
+Works on the plain mappings of the file, entry by entry, so that one broken entry hides no other. A
+fault that an entry only inherits through `base:` is reported where it is written.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from dac.params_wording import Fault, Place, difference_faults, faults_of, hint
+from dac.settings import SETTINGS, Data, File, MethodEntry, Task, Train
+from dac.tasks import CLASSES_PER_SUPERCLASS, SUPERCLASSES, pool_counts
+
+Model = TypeVar("Model", bound=BaseModel)
+ENTRIES = ("tasks", "methods")  # the sections whose entries may have a `base`
+OWN_LABELS = ("folder", "semi-inat-2021")  # sets whose labeled part is given
+
+
+def find_faults(
+    merged: Mapping[str, Any], written: Mapping[str, Any], baseless: Collection[Place]
+) -> list[str]:
+    """A line per fault. `merged` is the file as `written` with every base laid under its entries;
+    entries in `baseless` could not be merged and are not checked further."""
+    faults = [fault for fault in faults_of(File, merged) if not _is_in_entry(fault[0], merged)]
+    train = _mapping(merged.get("train"))
+    defaults = _mapping(train.get("defaults"))
+    if defaults:
+        faults += _under(("train", "defaults"), faults_of(Train, defaults))
+    for data, values in _mapping(train.get("by_data")).items():
+        faults += _under(("train", "by_data", data), difference_faults(Train, defaults, values))
+    prepare = {name: _read(Data, entry) for name, entry in _mapping(merged.get("prepare")).items()}
+    for name, data_set in prepare.items():
+        faults += _under(("prepare", name), _size_faults(data_set) if data_set else [])
+    checks: dict[str, Callable[[Any], list[Fault]]] = {
+        "tasks": lambda entry: _task_faults(entry, prepare, defaults),
+        "methods": lambda entry: _method_faults(entry, defaults),
+    }
+    for section, check in checks.items():
+        entries = _mapping(merged.get(section))
+        sound = {name: entries[name] for name in entries if (section, name) not in baseless}
+        faults += _under((section,), _entry_faults(sound, written[section], check) if sound else [])
+    faults += _suite_faults(merged)
+    return [f"{'.'.join(map(str, place))}: {message}" for place, message in faults]
+
+
+def _is_in_entry(place: Place, merged: Mapping[str, Any]) -> bool:
+    """Tasks and methods are checked one by one; of the file's check only their names count."""
+    if place[0] not in ENTRIES or len(place) < 2:
+        return False
+    is_name = len(place) == 2 and isinstance(_mapping(merged[place[0]]).get(place[1]), dict)
+    return not is_name
+
+
+def _mapping(value: Any) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _under(place: Place, faults: list[Fault]) -> list[Fault]:
+    return [((*place, *inner), message) for inner, message in faults]
+
+
+def _read(model: type[Model], values: Any) -> Model | None:
+    """The model, unknown keys overlooked (they are reported); None where more is wrong."""
+    known = {key: value for key, value in _mapping(values).items() if key in model.model_fields}
+    try:
+        return model.model_validate(known)
+    except ValidationError:
+        return None
+
+
+# --- tasks and methods ------------------------------------------------------------------------
+
+
+def _entry_faults(
+    entries: Mapping[Any, Any], written: Mapping[Any, Any], check: Callable[[Any], list[Fault]]
+) -> list[Fault]:
+    """The faults of every entry, less those that its base has too and it does not write itself."""
+    found = {name: check(entry) for name, entry in entries.items()}
+
+    def is_inherited(name: Any, fault: Fault) -> bool:
+        base = _mapping(written[name]).get("base")
+        return fault in found.get(base, ()) and not _has(written[name], fault[0])
+
+    return [
+        ((name, *fault[0]), fault[1])
+        for name, faults in found.items()
+        for fault in faults
+        if not is_inherited(name, fault)
+    ]
+
+
+def _has(values: Any, place: Place) -> bool:
+    for step in place:
+        if not isinstance(values, dict) or step not in values:
+            return False
+        values = values[step]
+    return bool(place)
+
+
+def _method_faults(entry: Any, defaults: Mapping[str, Any]) -> list[Fault]:
+    faults = faults_of(MethodEntry, entry)
+    entry = _mapping(entry)
+    faults += _under(("train",), difference_faults(Train, defaults, entry.get("train")))
+    for data, values in _mapping(entry.get("train_by_data")).items():
+        faults += _under(("train_by_data", data), difference_faults(Train, defaults, values))
+    method, settings = entry.get("method"), entry.get("settings", {})
+    if isinstance(method, str) and method in SETTINGS and isinstance(settings, dict):
+        model = SETTINGS[method]
+        faults += _under(("settings",), faults_of(model, settings))
+        for data, values in _mapping(entry.get("by_data")).items():
+            faults += _under(("by_data", data), difference_faults(model, settings, values))
+    return faults
+
+
+def _task_faults(
+    entry: Any, prepare: Mapping[Any, Data | None], defaults: Mapping[str, Any]
+) -> list[Fault]:
+    faults = faults_of(Task, entry)
+    train = _mapping(entry).get("train")
+    faults += _under(("train",), difference_faults(Train, defaults, train))
+    task = _read(Task, entry)
+    if task is None:
+        return faults
+    if task.data not in prepare:
+        return [*faults, (("data",), f"{task.data!r} has no entry under prepare; add one there")]
+    data = prepare[task.data]
+    return [*faults, *_contradictions(task, data)] if data else faults
+
+
+# --- contradictions ---------------------------------------------------------------------------
+
+
+def _size_faults(data: Data) -> list[Fault]:
+    faults: list[Fault] = []
+    if data.size > data.side:
+        faults.append((("size",), f"{data.size} is more than the stored side of {data.side}"))
+    if data.pad >= data.side:
+        faults.append((("pad",), f"{data.pad} cannot be reflected at a side of {data.side}"))
+    return faults
+
+
+def _contradictions(task: Task, data: Data) -> Iterator[Fault]:
+    """What cannot be true together inside one task."""
+    yield from _known_faults(task, data.num_classes)
+    yield from _label_faults(task, data)
+    total, known, size = data.num_classes, task.num_known, data.train_per_class
+    if task.pool and known and total and size and known <= total and task.labels_per_class:
+        yield from _pool_faults(task, known, total - known, size)
+    if task.test_part == "dev" and task.data != "digits":
+        yield ("test_part",), f"`dev` exists only for digits, not for {task.data}"
+
+
+def _known_faults(task: Task, total: int | None) -> Iterator[Fault]:
+    rule, num_known = task.known_rule, task.num_known
+    if rule == "all":
+        if num_known is not None:
+            yield ("num_known",), f"{num_known}, but the rule `all` takes every class; remove it"
+    elif num_known is None:
+        yield ("num_known",), f"missing; the rule `{rule}` needs it"
+        return  # whatever else is wrong follows from it
+    elif total is not None and num_known > total:
+        yield ("num_known",), f"{num_known}, but {task.data} has only {total} classes"
+        return
+    if rule == "listed":
+        ids = task.known or ()
+        if len(set(ids)) != len(ids) or len(ids) != num_known:
+            yield ("known",), f"lists {len(set(ids))} different classes, num_known says {num_known}"
+        if total is not None and any(not 0 <= i < total for i in ids):
+            yield ("known",), f"has ids outside 0..{total - 1}: {sorted(ids)}"
+    elif task.known is not None:
+        yield ("known",), f"only the rule `listed` reads it, not `{rule}`; remove it"
+    if rule in ("superclasses", "per-superclass"):
+        multiple = CLASSES_PER_SUPERCLASS if rule == "superclasses" else len(SUPERCLASSES)
+        if task.data != "cifar100":
+            yield ("known_rule",), f"`{rule}` exists only for cifar100, not for {task.data}"
+        elif num_known is not None and num_known % multiple:
+            yield ("num_known",), f"no such split: {num_known} is not a multiple of {multiple}"
+
+
+def _label_faults(task: Task, data: Data) -> Iterator[Fault]:
+    count, size = task.labels_per_class, data.train_per_class
+    if task.data in OWN_LABELS:
+        if count is not None or task.known_rule != "all" or task.pool is not None:
+            yield (), f"{task.data} brings its own labels: known_rule all, no labels or pool"
+    elif count is None:
+        yield ("labels_per_class",), "missing; say how many images of every known class are labeled"
+    elif size is not None and count > size:
+        yield ("labels_per_class",), f"{count}, but a class of {task.data} has {size} images"
+    if task.labeled_list is not None and task.data != "imagenet30":
+        yield ("labeled_list",), f"lists exist only for imagenet30, not for {task.data}; remove it"
+    if task.labeled_list is not None and task.pool is not None:
+        yield ("pool",), "a pool is drawn with its labels; remove it or the labeled_list"
+
+
+def _pool_faults(task: Task, num_known: int, num_unknown: int, size: int) -> Iterator[Fault]:
+    pool, count = task.pool, task.labels_per_class
+    assert pool is not None and count is not None
+    per_known, per_unknown = pool_counts(pool, num_known, num_unknown)
+    if num_unknown == 0 and pool.outlier_share > 0:
+        yield ("pool",), f"outlier_share {pool.outlier_share}, but no class of the task is unknown"
+    asked = f"{pool.size} images with outlier_share {pool.outlier_share} take"
+    left = max(0, size - count)
+    if per_known > left:
+        have = f"{left} of {size} are left after {count} labels"
+        yield ("pool",), f"{asked} {per_known} of every known class, but {have}"
+    if per_unknown > size:
+        yield ("pool",), f"{asked} {per_unknown} of every unknown class, but it has {size}"
+    if per_known == per_unknown == 0:
+        yield ("pool",), f"{pool.size} images are less than one per class"
+
+
+# --- suites -----------------------------------------------------------------------------------
+
+
+def _suite_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
+    suites = _mapping(merged.get("suites"))
+    chosen = merged.get("suite")
+    if isinstance(chosen, str) and chosen not in suites:
+        yield ("suite",), f"{chosen!r} does not exist{hint(chosen, suites)}"
+    for name, suite in suites.items():
+        for kind in ("tasks", "methods", "seeds"):
+            items = _mapping(suite).get(kind)
+            if not isinstance(items, tuple):
+                continue
+            if not items:
+                yield ("suites", name, kind), "is empty; name at least one"
+            if len(set(map(repr, items))) != len(items):
+                yield ("suites", name, kind), f"one stands twice in {list(items)}"
+            valid = _mapping(merged.get(kind))
+            for item in items:
+                if kind != "seeds" and isinstance(item, str) and item not in valid:
+                    yield ("suites", name, kind), f"{item!r} does not exist{hint(item, valid)}"

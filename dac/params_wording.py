@@ -1,0 +1,107 @@
+"""From a failed validation to a sentence: the place, the value found, what was expected."""
+
+import difflib
+import types
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+Place = tuple[Any, ...]
+Fault = tuple[Place, str]
+KEY = "[key]"  # pydantic's last step when the key itself is wrong, not its value
+
+
+def faults_of(model: type[BaseModel], values: Any) -> list[Fault]:
+    """What keeps `values` from being a `model`, each with its place inside."""
+    try:
+        model.model_validate(values)
+    except ValidationError as error:
+        return [_worded(model, found) for found in error.errors()]
+    return []
+
+
+def difference_faults(
+    model: type[BaseModel], defaults: Mapping[Any, Any], differences: Any
+) -> list[Fault]:
+    """As `faults_of` for values that only say what differs from the defaults.
+
+    Differences that are no mapping are a fault of the section around them, not reported here.
+    """
+    if not isinstance(differences, dict):
+        return []
+    found = faults_of(model, {**defaults, **differences})
+    return [(place, message) for place, message in found if place[0] in differences]
+
+
+def hint(name: Any, valid: Collection[Any]) -> str:
+    """The nearest valid name, or all of them."""
+    names = [str(item) for item in valid]
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.4)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; valid: {', '.join(names)}" if names else ""
+
+
+def _worded(model: type[BaseModel], error: Any) -> Fault:
+    place, found, kind, message = error["loc"], error["input"], error["type"], error["msg"]
+    if place and place[-1] == KEY:
+        place = place[:-1]
+        if kind == "string_pattern_mismatch":
+            return (
+                place,
+                f"the name {found!r} is not allowed, names match {error['ctx']['pattern']}",
+            )
+        if kind != "literal_error":
+            return place, f"the name {found!r} is not a text; put it in quotes"
+        kind = "extra_forbidden"
+    if kind == "extra_forbidden":
+        return place, f"unknown key{hint(place[-1], _keys(_type_at(model, place[:-1])))}"
+    if kind == "missing":
+        return place, "missing; add it (the shipped params.yaml has every key)"
+    if kind in ("model_type", "dict_type"):
+        return place, f"expected keys with values, found {_short(found)}"
+    if kind == "literal_error":
+        valid = get_args(_type_at(model, place))
+        return place, f"{found!r} is not one of {error['ctx']['expected']}{hint(found, valid)}"
+    if isinstance(found, str) and kind in ("float_type", "int_type"):
+        return place, f"{found!r} is a text, expected a number (YAML wants 1.0e-3, not 1e-3)"
+    return place, f"{message[0].lower()}{message[1:]}, found {_short(found)}"
+
+
+def _short(value: Any, length: int = 80) -> str:
+    text = repr(value)
+    return text if len(text) <= length else f"{text[:length]}..."
+
+
+def _type_at(model: type[BaseModel], place: Place) -> Any:
+    """The type that belongs at `place` inside `model`."""
+    current: Any = model
+    for step in place:
+        if isinstance(current, type) and issubclass(current, BaseModel):
+            field = current.model_fields.get(step)
+            current = field.annotation if field else None
+        elif get_origin(current) is dict:
+            current = get_args(current)[1]
+        elif get_origin(current) is tuple:
+            current = get_args(current)[0]
+        current = _bare(current)
+    return current
+
+
+def _bare(annotation: Any) -> Any:
+    """Without `Annotated` and `| None`."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return _bare(next(a for a in get_args(annotation) if a is not types.NoneType))
+    return annotation
+
+
+def _keys(annotation: Any) -> list[str]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return list(annotation.model_fields)
+    if get_origin(annotation) is dict:
+        key = _bare(get_args(annotation)[0])
+        return list(get_args(key)) if get_origin(key) is Literal else []
+    return []

@@ -1,0 +1,67 @@
+"""Rows (file, label) -> a set whose pictures are decoded while it is written.
+
+File names are kept relative to the part's folder with its name in front
+(`one_class_train/acorn/n12267677_23294.JPEG`), as published lists write them.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dac import raw
+from dac.decode import Faults, decoded
+from dac.prepared_writer import NewPart, NewSet
+from dac.settings import Data
+
+UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    path: Path
+    label: int = UNKNOWN
+
+
+def rows_below(folder: Path, name: str, label: int = UNKNOWN) -> list[Row]:
+    """All files below `folder`, in the order of their names."""
+    return [Row(f"{name}/{file}", folder / file, label) for file in raw.files_below(folder)]
+
+
+def class_folders(folder: Path) -> list[str]:
+    if not folder.is_dir():
+        return []
+    return sorted(
+        entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
+    )
+
+
+def new_set(
+    classes: tuple[str, ...],
+    train: list[Row],
+    test: list[Row],
+    data: Data,
+    labeled_count: int | None = None,
+) -> NewSet:
+    """Training images fill side x side; where the network sees less, test images are cropped."""
+    faults: Faults = []
+    crop = data.size if data.side > data.size else None
+    return NewSet(
+        classes,
+        {
+            "train": _part(train, data.side, None, faults),
+            "test": _part(test, data.side, crop, faults),
+        },
+        labeled_count,
+        faults,
+    )
+
+
+def _part(rows: list[Row], side: int, crop: int | None, faults: Faults) -> NewPart:
+    return NewPart(
+        labels=np.array([row.label for row in rows], dtype=np.int64),
+        side=crop or side,
+        blocks=decoded([row.path for row in rows], side, crop, faults),
+        files=tuple(row.name for row in rows),
+    )
