@@ -70,7 +70,7 @@ def check(archive: Path, limit: int) -> int:
             total += member.size
             if total > limit:  # asked here, before an endless member is read through
                 raise UserError(
-                    f"{archive} unpacks to more than the {limit / 1e9:.2f} GB that are free; "
+                    f"{archive} unpacks to more than the {limit / 1e6:,.1f} MB that are free; "
                     "free some space or give another --root"
                 )
     for path in kinds:

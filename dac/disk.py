@@ -38,6 +38,6 @@ def check_space(folder: Path, needed: int) -> None:
     free = free_bytes(folder)
     if needed > free:
         raise UserError(
-            f"{folder} needs {needed / 1e9:.2f} GB and its disk has {free / 1e9:.2f} GB free; "
+            f"{folder} needs {needed / 1e6:,.1f} MB and its disk has {free / 1e6:,.1f} MB free; "
             "free some space or give another --root"
         )

@@ -131,11 +131,11 @@ class Train(Section):
 
 
 class Pool(Section):
-    """A controlled unlabeled pool instead of the whole training part (spec 3.5)."""
+    """A controlled unlabeled pool instead of the whole training part (Fig. 2, Fig. 11)."""
 
     size: Count
     outlier_share: Probability
-    draw: Annotated[int, Field(ge=0)] | None = None
+    draw: Seed | None = None
     """None: Fig. 11's pool. A number: the n-th independent subset of Fig. 2."""
 
 

@@ -90,8 +90,12 @@ def _copied(source: Path, partial: Path) -> str | None:
         reader = source.open("rb")
     except OSError as error:
         return f"{source.name} cannot be read ({error.strerror})"
-    with reader, writing(partial), partial.open("wb") as file:
-        shutil.copyfileobj(reader, file)
+    try:
+        with reader, writing(partial), partial.open("wb") as file:
+            shutil.copyfileobj(reader, file)
+    except UserError:
+        partial.unlink(missing_ok=True)  # cheap to copy again, and the disk may be full
+        raise
     return None
 
 

@@ -77,12 +77,10 @@ def make(
 
 
 def train_labels(data: prepared.Prepared) -> TrainLabels:
-    return TrainLabels(
-        values=data.part("train").labels,
-        hash=data.labels_hash("train"),
-        num_classes=len(data.classes),
-        labeled_count=data.labeled_count,
-    )
+    values, num_classes = data.part("train").labels, len(data.classes)
+    if data.labeled_count:  # the test part of own pictures may show classes nobody labeled
+        num_classes = int(values[: data.labeled_count].max()) + 1
+    return TrainLabels(values, data.labels_hash("train"), num_classes, data.labeled_count)
 
 
 def default_path(root: Path, task_name: str, seed: int) -> Path:

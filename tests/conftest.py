@@ -1,4 +1,4 @@
-"""One thread for every test: sums are then taken in one order, and parallel workers do not fight."""
+"""One thread for every test: sums are taken in one order, and parallel workers do not fight."""
 
 import torch
 from hypothesis import settings

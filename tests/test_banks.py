@@ -32,7 +32,9 @@ def test_oldest_rows_are_replaced_first() -> None:
     assert bank.position == 1
 
 
-@pytest.mark.parametrize(("size", "count", "writes"), [(7, 3, 10), (6, 2, 9), (4, 4, 3), (5, 1, 12)])
+@pytest.mark.parametrize(
+    ("size", "count", "writes"), [(7, 3, 10), (6, 2, 9), (4, 4, 3), (5, 1, 12)]
+)
 def test_bank_is_the_tail_of_everything_written(size: int, count: int, writes: int) -> None:
     bank = make_bank(size=size)
     written: list[float] = []

@@ -65,7 +65,9 @@ def test_three_heads_by_hand() -> None:
 @pytest.mark.parametrize(("K", "C"), [(2, 3), (5, 4), (10, 6)])
 def test_consensus_equals_a_loop_over_pairs(form: str, K: int, C: int) -> None:
     heads = probabilities(20, K, C, seed=K)
-    assert consensus(heads, form).numpy() == pytest.approx(brute_force(heads.numpy(), form), rel=1e-5)
+    assert consensus(heads, form).numpy() == pytest.approx(
+        brute_force(heads.numpy(), form), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -180,7 +182,9 @@ def test_item_drawn_twice_in_a_batch_is_updated_once_and_has_one_score() -> None
 
 def test_equal_consensus_makes_nobody_suspicious() -> None:
     memory = ScoreMemory(4)
-    assert memory.update(index(0, 2), torch.tensor([0.7, 0.7])).tolist() == pytest.approx([0.1, 0.1])
+    assert memory.update(index(0, 2), torch.tensor([0.7, 0.7])).tolist() == pytest.approx(
+        [0.1, 0.1]
+    )
 
 
 def test_first_visit_of_a_single_item_is_finite() -> None:

@@ -1,4 +1,4 @@
-"""Eqs. (2), (3), (5), (6), (11) and (12): numbers by hand, plain forms, gradients, degenerate inputs."""
+"""Eqs. (2), (3), (5), (6), (11), (12): numbers by hand, plain forms, gradients, degenerate inputs."""
 
 import math
 from collections.abc import Callable
@@ -14,7 +14,9 @@ from torch.nn import functional as F
 from dac import losses
 
 
-def normal(*shape: int, seed: int = 0, scale: float = 1.0, dtype: torch.dtype = torch.float64) -> Tensor:
+def normal(
+    *shape: int, seed: int = 0, scale: float = 1.0, dtype: torch.dtype = torch.float64
+) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
     return scale * torch.randn(*shape, generator=draw, dtype=dtype)
 
@@ -103,7 +105,8 @@ def test_saturated_logits_keep_cross_entropies_finite(size: float) -> None:
     finite_with_gradient(lambda at: losses.supervised(at, y), logits)
     for hard in (True, False):
         finite_with_gradient(
-            lambda at, hard=hard: losses.pseudo_label(logits.flip(0), at, tau=0.9, hard=hard), logits
+            lambda at, hard=hard: losses.pseudo_label(logits.flip(0), at, tau=0.9, hard=hard),
+            logits,
         )
 
 
@@ -243,7 +246,9 @@ def dense_distillation(
     return -(q * (affinity @ bank_q).log()).sum(dim=1).mean()
 
 
-def distillation_case(U: int = 6, M: int = 11, D: int = 5, C: int = 3, seed: int = 0) -> list[Tensor]:
+def distillation_case(
+    U: int = 6, M: int = 11, D: int = 5, C: int = 3, seed: int = 0
+) -> list[Tensor]:
     return [
         F.normalize(normal(U, D, seed=seed)),
         normal(U, C + 1, seed=seed + 1).softmax(dim=1),
@@ -338,9 +343,7 @@ def test_gradient_of_distillation_reaches_the_features_only() -> None:
 def test_all_zero_bank_is_finite_and_pulls_nowhere() -> None:
     z, q, bank_z, bank_q = (t.float() for t in distillation_case())
     zero = z.clone().requires_grad_()
-    value = losses.distillation(
-        zero, q, torch.zeros_like(bank_z), torch.zeros_like(bank_q), 0.1
-    )
+    value = losses.distillation(zero, q, torch.zeros_like(bank_z), torch.zeros_like(bank_q), 0.1)
     value.backward()
     assert value.item() == pytest.approx(-math.log(losses.LOG_FLOOR), rel=1e-5)
     assert torch.equal(zero.grad, torch.zeros_like(z))

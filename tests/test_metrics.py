@@ -1,4 +1,4 @@
-"""Metrics against numbers made by hand, scikit-learn and a plain definition, absent classes included."""
+"""Metrics against numbers by hand, scikit-learn and plain definitions, absent classes included."""
 
 import warnings
 

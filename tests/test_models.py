@@ -22,7 +22,9 @@ def size(*modules: nn.Module) -> int:
 # --- WRN-28-2 -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("num_known", "parameters"), [(6, 1_469_126), (20, 1_470_932), (50, 1_474_802)])
+@pytest.mark.parametrize(
+    ("num_known", "parameters"), [(6, 1_469_126), (20, 1_470_932), (50, 1_474_802)]
+)
 def test_wide_resnet_with_its_head_has_the_releases_size(num_known: int, parameters: int) -> None:
     backbone = WideResNet()
     assert backbone.feature_dim == 128

@@ -62,7 +62,9 @@ def test_no_other_bin_separates_better(drawn: list[float]) -> None:
 @given(st.lists(scores, min_size=1, max_size=30), st.data())
 def test_masked_values_do_not_count(drawn: list[float], data: st.DataObject) -> None:
     values = torch.tensor(drawn)
-    mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=len(drawn), max_size=len(drawn))))
+    mask = torch.tensor(
+        data.draw(st.lists(st.booleans(), min_size=len(drawn), max_size=len(drawn)))
+    )
     if not mask.any():
         assert otsu_threshold(values, mask).item() == 0
         return

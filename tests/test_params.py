@@ -436,6 +436,25 @@ def test_outliers_without_unknown_classes_are_refused() -> None:
     ]
 
 
+def test_super_classes_of_another_set_are_refused() -> None:
+    task = {"data": "cifar10", "known_rule": "superclasses", "num_known": 5, "labels_per_class": 5}
+    assert faults(setting("tasks/new", task)) == [
+        "tasks.new.known_rule: `superclasses` exists only for cifar100, not for cifar10"
+    ]
+
+
+def test_sets_with_their_own_labels_take_no_number_of_labels() -> None:
+    assert faults(setting("tasks/folder/labels_per_class", 5)) == [
+        "tasks.folder: folder brings its own labels: known_rule all, no labels or pool"
+    ]
+
+
+def test_a_task_on_data_that_prepare_does_not_describe_is_refused() -> None:
+    assert faults(lambda raw: raw["prepare"].pop("semi-inat-2021")) == [
+        "tasks.semi-inat.data: 'semi-inat-2021' has no entry under prepare; add one there"
+    ]
+
+
 def test_infinity_is_allowed_only_where_it_means_hard_rejection() -> None:
     assert faults(setting("methods/dac/settings/rejection_temperature", INF)) == []
 

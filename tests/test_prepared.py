@@ -190,5 +190,5 @@ def test_too_little_space_is_said_before_any_work(
     monkeypatch.setattr("dac.disk.free_bytes", lambda folder: 1_000_000)
     code, messages = stage()
     assert code == 2
-    assert "needs 0.00 GB and its disk has 0.00 GB free" in messages
+    assert "needs 1.4 MB and its disk has 1.0 MB free" in messages
     assert "prepare train" not in messages

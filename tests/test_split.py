@@ -429,6 +429,17 @@ def test_labels_of_the_wrong_class_are_refused(original: int, message: str, tmp_
         load_small(path)
 
 
+def test_a_file_that_labels_other_rows_than_the_labeled_part_is_refused(tmp_path: Path) -> None:
+    path, task = tmp_path / "s.json", PARAMS.task("folder")
+    labels = TrainLabels(np.array([0, 1, 0, 1, -1]), "h", num_classes=2, labeled_count=3)
+    split.save(split.make("folder", task, 1, labels), path)
+    content = json.loads(path.read_text())
+    content |= {"labeled": [0, 1, 3], "unlabeled": [[2, 3], [4, 5]]}
+    path.write_text(json.dumps(rehashed(content)))
+    with pytest.raises(UserError, match="does not label the first 3 images and only those"):
+        split.load(path, "folder", task, 1, labels)
+
+
 @pytest.mark.parametrize("text", ["[]", "null", "3"])
 def test_a_file_that_is_no_mapping_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(text)
@@ -454,11 +465,20 @@ def test_the_description_shows_repetitions_and_images_without_a_label() -> None:
 # --- the stage --------------------------------------------------------------------------------
 
 
-def prepare(root: Path, name: str, values: np.ndarray, names: tuple[str, ...] = ()) -> None:
+def prepare(
+    root: Path,
+    name: str,
+    values: np.ndarray,
+    names: tuple[str, ...] = (),
+    labeled_count: int | None = None,
+    num_classes: int | None = None,
+) -> None:
     blocks = [np.zeros((len(values), 3, 1, 1), dtype=np.uint8)]
     part = prepared_writer.NewPart(labels=values, side=1, blocks=blocks, files=names)
-    classes = tuple(f"class {c}" for c in range(values.max() + 1))
-    new = prepared_writer.NewSet(classes=classes, parts={"train": part})
+    classes = tuple(f"class {c}" for c in range(num_classes or values.max() + 1))
+    new = prepared_writer.NewSet(
+        classes=classes, parts={"train": part}, labeled_count=labeled_count
+    )
     folder = prepared.folder_of(root, name)
     folder.mkdir(parents=True)
     prepared_writer.write(folder, name, new, recipe={})
@@ -515,6 +535,18 @@ def test_the_stage_refuses_to_replace_a_differing_file(
     assert out.read_bytes() == before
 
 
+def test_the_stage_refuses_to_replace_a_damaged_file(
+    digits: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = digits / "s.json"
+    arguments = ("--task", "digits-6-30", "--seed", "1", "--root", str(digits), "--out", str(out))
+    run_stage(monkeypatch, *arguments)
+    out.write_bytes(out.read_bytes()[:100])
+    assert run_stage(monkeypatch, *arguments) == 2
+    assert f"split file {out} cannot be read" in capsys.readouterr().err
+    assert out.stat().st_size == 100
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -533,6 +565,15 @@ def test_the_stage_explains_bad_arguments(
 ) -> None:
     assert run_stage(monkeypatch, *arguments, "--root", str(digits)) == 2
     assert message in capsys.readouterr().err
+
+
+def test_classes_of_own_pictures_that_only_the_test_part_shows_are_unknown(tmp_path: Path) -> None:
+    values = np.array([0, 0, 1, 2, -1, -1])
+    prepare(tmp_path, "folder", values, labeled_count=4, num_classes=5)  # ids 3 and 4: test only
+    labels = split.train_labels(prepared.load(tmp_path, "folder"))
+    made = split.make("folder", PARAMS.task("folder"), 1, labels)
+    assert made.known == (0, 1, 2)
+    assert made.labeled.tolist() == [0, 1, 2, 3]
 
 
 @pytest.fixture

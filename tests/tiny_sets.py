@@ -1,5 +1,7 @@
 """Small copies of the data sets in their official layouts, and parameters that fit them."""
 
+import copy
+import functools
 import gzip
 import hashlib
 import io
@@ -58,7 +60,7 @@ def write_files(folder: Path, files: dict[str, bytes]) -> Path:
 
 def write_params(path: Path, **sections: dict[str, Any]) -> Path:
     """The project's params.yaml with `download_<set>` and `prepare_<set>` changed."""
-    content = yaml.safe_load(PARAMS.read_text())
+    content = copy.deepcopy(_params())
     content["download"] |= {"timeout_seconds": 2.0, "retries": 1, "retry_wait_seconds": 0.0}
     for key, changes in sections.items():
         section, _, name = key.partition("_")
@@ -66,6 +68,11 @@ def write_params(path: Path, **sections: dict[str, Any]) -> Path:
         entries[name.replace("_", "-")] |= changes
     path.write_text(yaml.safe_dump(content))
     return path
+
+
+@functools.cache
+def _params() -> Any:
+    return yaml.safe_load(PARAMS.read_text())
 
 
 def cifar100_params(

@@ -89,7 +89,7 @@ class Toy:
         self.optimizer.step()
         self.ema.update()
         self.method.finish_step()
-        return {name: float(term) for name, term in terms.items()}
+        return {name: term.item() for name, term in terms.items()}
 
 
 def clock(step: int) -> Clock:

@@ -1,0 +1,308 @@
+"""Resume to the last bit, and every fault of a run: kills, signals, damage, strangers, full disks."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import toy
+from toy import METHODS, TASK
+
+from dac import checkpoint, files
+from dac.errors import RunFailed, Stopped, UserError
+from dac.files import locked
+from dac.loop import Meter, StopRequest
+from dac.train import train
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return toy.toy_root(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def params(tmp_path_factory):
+    return toy.toy_params(tmp_path_factory.mktemp("params"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(root, params, tmp_path_factory):
+    """Folder of an uninterrupted run per method, made when first asked for."""
+    made = {}
+
+    def folder(method):
+        if method not in made:
+            made[method] = tmp_path_factory.mktemp("undisturbed") / method
+            toy.train_here(params, method, root, made[method])
+        return made[method]
+
+    return folder
+
+
+def same(a, b, path=""):
+    """Bit-equality of nested states; says where they differ."""
+    if isinstance(a, torch.Tensor):
+        assert a.dtype == b.dtype and torch.equal(a, b), path
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), path
+        for key in a:
+            same(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, list):
+        assert len(a) == len(b), path
+        for index, pair in enumerate(zip(a, b, strict=True)):
+            same(*pair, f"{path}[{index}]")
+    else:
+        assert a == b, path
+
+
+def same_run(a: Path, b: Path):
+    same(checkpoint.from_file(a / "model.pt"), checkpoint.from_file(b / "model.pt"))
+    assert (a / "history.csv").read_text() == (b / "history.csv").read_text()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_at_random_steps_a_run_ends_with_the_same_bits(
+    method, root, tmp_path, undisturbed
+):
+    params = toy.toy_params(tmp_path, checkpoint_every=1)
+    reference = tmp_path / "reference"
+    toy.train_here(params, method, root, reference)
+    out, kills = tmp_path / "killed", 0
+    for at_step in sorted(random.Random(method).sample(range(1, 11), 3)):
+        kills += toy.train_and_kill(params, method, root, out, at_step)
+    assert kills >= 2, "the run ended before it could be killed"
+    assert not (out / "model.pt").exists()
+    toy.train_here(params, method, root, out)
+    same_run(out, reference)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stopping_between_checkpoints_and_log_rows_changes_no_bit(
+    method, root, params, tmp_path, undisturbed, monkeypatch
+):
+    data, run = toy.toy_data(params, method, root), params.run(TASK, method, 1)
+    stop, add = StopRequest(), Meter.add
+
+    def stop_at_step_seven(self, step, terms):
+        add(self, step, terms)
+        stop.received = "SIGTERM" if step == 6 else None
+
+    monkeypatch.setattr(Meter, "add", stop_at_step_seven)
+    with pytest.raises(Stopped, match="SIGTERM at step 7 of 12"):
+        train(run, data, tmp_path, toy.CPU, stop)
+    monkeypatch.undo()
+    toy.train_here(params, method, root, tmp_path)
+    same_run(tmp_path, undisturbed(method))
+
+
+def test_the_checkpoint_holds_all_state_of_dac(root, params, tmp_path):
+    assert toy.train_and_kill(params, "dac", root, tmp_path, 3)
+    state = checkpoint.newest(tmp_path / "work")
+    names = set(state["network"])
+    memory = {f"method.memory.{n}" for n in ("score", "consensus", "visited")}
+    assert memory | {"method.bank.z", "method.bank.q", "method.bank.position"} <= names
+    assert {"optimizer", "ema", "streams", "meter", "history", "best", "step"} <= state.keys()
+    assert state["network"]["method.memory.visited"].any()
+
+
+def test_a_finished_run_is_left_alone(root, params, undisturbed, capsys):
+    folder = undisturbed("fixmatch")
+    before = (folder / "model.pt").stat().st_mtime_ns
+    toy.train_here(params, "fixmatch", root, folder)
+    assert (folder / "model.pt").stat().st_mtime_ns == before
+    assert "finished; nothing to do" in capsys.readouterr().err
+
+
+def test_run_json_says_where_the_numbers_come_from(undisturbed):
+    record = json.loads((undisturbed("dac") / "run.json").read_text())
+    assert record["run"]["task"]["name"] == TASK
+    assert len(record["run"]["split_hash"]) == 64
+    assert record["provenance"]["packages"]["torch"] == torch.__version__
+    assert record["images_per_second"] > 0 and record["peak_memory_bytes"] > 0
+
+
+def test_history_has_losses_and_evaluations(undisturbed):
+    history = pd.read_csv(undisturbed("dac") / "history.csv")
+    assert list(history["step"]) == [2, 4, 5, 6, 8, 10, 12]
+    assert history.loc[history["step"] >= 6, "distillation"].notna().all()
+    evaluated = history.dropna(subset="closed_accuracy")
+    assert list(evaluated["step"]) == [5, 10, 12]
+    assert evaluated["closed_accuracy"].between(0, 1).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "differing"),
+    [
+        ({"method": "fixmatch"}, "method.name"),
+        ({"lr": 0.01}, "train.lr"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused_with_the_differing_keys(
+    change, differing, root, params, tmp_path
+):
+    assert toy.train_and_kill(params, "dac", root, tmp_path / "run", 3)
+    method = change.pop("method", "dac")
+    other = toy.toy_params(tmp_path, **change)
+    with pytest.raises(UserError, match=f"another run.*\n(.*\n)*  {differing}: "):
+        toy.train_here(other, method, root, tmp_path / "run")
+
+
+def test_a_finished_model_of_another_run_is_refused(root, undisturbed, tmp_path):
+    other = toy.toy_params(tmp_path, weight_decay=0.1)
+    with pytest.raises(UserError, match=r"train\.weight_decay: 0\.0005 there, 0\.1 asked for"):
+        toy.train_here(other, "fixmatch", root, undisturbed("fixmatch"))
+
+
+@pytest.mark.parametrize("damage", ["flip a byte", "truncate", "empty"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    damage, root, params, tmp_path, undisturbed, capsys
+):
+    assert toy.train_and_kill(params, "dac", root, tmp_path, 6)
+    newest, older = checkpoint.saved(tmp_path / "work")
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1
+    newest.write_bytes(
+        {"flip a byte": content, "truncate": content[:-100], "empty": b""}[damage]
+    )
+    toy.train_here(params, "dac", root, tmp_path)
+    told = capsys.readouterr().err
+    assert f"{newest} is damaged" in told and f"at step {int(older.name[5:14])} of" in told
+    same_run(tmp_path, undisturbed("dac"))
+
+
+class Evil:
+    """A pickle that runs a command when it is loaded carelessly."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_a_malicious_checkpoint_is_refused_and_runs_nothing(root, params, tmp_path):
+    out, trace = tmp_path / "run", tmp_path / "trace"
+    out.mkdir()
+    torch.save({"run": Evil(trace)}, out / "model.pt")
+    with pytest.raises(UserError, match=r"model\.pt cannot be read"):
+        toy.train_here(params, "dac", root, out)
+    assert not trace.exists()
+
+
+def test_two_processes_cannot_write_one_run_folder(root, params, tmp_path):
+    command = [sys.executable, "-m", "dac.train", "--task", TASK, "--method", "dac", "--seed", "1"]
+    command += ["--params", str(params.path), "--root", str(root), "--out", str(tmp_path / "run")]
+    with locked(tmp_path / "run" / "work", "run folder"):
+        second = subprocess.run(command, capture_output=True, text=True)
+    assert second.returncode == 2
+    assert f"in use by process {os.getpid()}" in second.stderr
+    assert "Traceback" not in second.stderr
+    assert not (tmp_path / "run" / "model.pt").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_leaves_with_the_code_for_stopped(number, root, tmp_path):
+    params = toy.toy_params(tmp_path, epochs=5000, checkpoint_every=20)
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "dac.train", "--task", TASK, "--method", "dac", "--seed", "1"]
+    command += ["--params", str(params.path), "--root", str(root), "--out", str(out)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    while not checkpoint.saved(out / "work"):
+        assert process.poll() is None, process.stderr.read()
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 75
+    assert f"stopped: {number.name} at step" in told and "Traceback" not in told
+    step = checkpoint.newest(out / "work")["step"]
+    assert f"at step {step} of" in told
+
+
+@pytest.mark.parametrize("term", ["supervised", "mutual_information", "distillation"])
+def test_a_loss_that_is_not_finite_stops_with_step_and_term(
+    term, root, params, tmp_path, monkeypatch
+):
+    from dac.methods.dac import Dac
+
+    terms = Dac.terms
+
+    def poisoned(self, views, batch, clock):
+        found = terms(self, views, batch, clock)
+        if clock.step >= 7:
+            found[term] = found[term] * float("nan")
+        return found
+
+    monkeypatch.setattr(Dac, "terms", poisoned)
+    with pytest.raises(RunFailed, match=f"'{term}' is not finite at step 7"):
+        toy.train_here(params, "dac", root, tmp_path)
+    assert checkpoint.newest(tmp_path / "work")["step"] == 6, "the last good checkpoint stays"
+    assert not (tmp_path / "model.pt").exists()
+
+
+def test_a_full_disk_leaves_nothing_that_looks_finished(
+    root, params, tmp_path, undisturbed, monkeypatch
+):
+    class Full:
+        """The file object of a disk that fills up while it is written."""
+
+        def __init__(self, file):
+            self.file = file
+
+        def write(self, content):
+            self.file.write(content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    real = files.atomic
+
+    def full(path):
+        manager = real(path)
+        enter = manager.__enter__
+        manager.__enter__ = lambda: Full(enter())
+        return manager
+
+    class Manager:
+        def __init__(self, path):
+            self.inner = real(path)
+
+        def __enter__(self):
+            return Full(self.inner.__enter__())
+
+        def __exit__(self, *details):
+            return self.inner.__exit__(*details)
+
+    monkeypatch.setattr(files, "atomic", Manager)
+    with pytest.raises(UserError, match=r"no space left while writing .*Free some space"):
+        toy.train_here(params, "dac", root, tmp_path)
+    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] in ([], ["lock"])
+    monkeypatch.undo()
+    toy.train_here(params, "dac", root, tmp_path)
+    same_run(tmp_path, undisturbed("dac"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--task", "digits-6-31", "did you mean 'digits-6-30'"),
+        ("--method", "dacc", "did you mean 'dac'"),
+        ("--seed", "-1", "seed -1"),
+        ("--device", "tpu9", "try --device cpu"),
+        ("--root", "nowhere", "python -m dac.prepare --data digits"),
+        ("--params", "absent.yaml", "absent.yaml does not exist"),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_two(option, value, told, root, tmp_path):
+    options = {"--task": TASK, "--method": "dac", "--seed": "1", "--root": str(root)}
+    options |= {"--out": str(tmp_path / "run"), option: value}
+    flat = [part for pair in options.items() for part in pair]
+    done = subprocess.run(
+        [sys.executable, "-m", "dac.train", *flat], capture_output=True, text=True
+    )
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr and done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,83 @@
+"""Toy runs for integration tests: digits, a small network, a dozen steps."""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from dac import prepared, split
+from dac.batches import RunData
+from dac.checkpoint import saved
+from dac.loop import StopRequest
+from dac.params import Params, load
+from dac.prepare import prepare
+from dac.train import choose_device, load_data, train
+
+TASK = "digits-6-30"
+METHODS = ("labeled-only", "fixmatch", "dac", "dac-released")
+TRAIN = {
+    "steps_per_epoch": 4,
+    "epochs": 3,
+    "batch": 6,
+    "mu": 2,
+    "evaluate_every": 5,
+    "checkpoint_every": 3,
+    "log_every": 2,
+}
+CPU = torch.device("cpu")
+
+
+def toy_params(folder: Path, **train: Any) -> Params:
+    """The project's parameters with a digits budget of twelve steps."""
+    raw = yaml.safe_load(Path("params.yaml").read_text())
+    raw["train"]["by_data"]["digits"] |= TRAIN | train
+    path = folder / "params.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(raw))
+    return load(path)
+
+
+def toy_root(folder: Path) -> Path:
+    """A data folder with digits prepared and the split of seed 1."""
+    root, params = folder / "data", load()
+    settings = params.file
+    prepare(root, "digits", settings.prepare["digits"], settings.download.sets["digits"])
+    labels = split.train_labels(prepared.load(root, "digits"))
+    split.save(
+        split.make(TASK, params.task(TASK), 1, labels), split.default_path(root, TASK, 1)
+    )
+    return root
+
+
+def toy_data(params: Params, method: str, root: Path) -> RunData:
+    choose_device("cpu")
+    return load_data(params.run(TASK, method, 1), root)
+
+
+def train_here(params: Params, method: str, root: Path, out: Path) -> None:
+    """The whole run in this process."""
+    data = toy_data(params, method, root)
+    train(params.run(TASK, method, 1), data, out, CPU, StopRequest())
+
+
+def train_and_kill(params: Params, method: str, root: Path, out: Path, at_step: int) -> bool:
+    """Train in a child process and kill -9 it once step `at_step` is saved; True if it was killed."""
+    child = os.fork()
+    if child == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        try:
+            train_here(params, method, root, out)
+        finally:
+            os._exit(0)
+    while True:
+        done, _ = os.waitpid(child, os.WNOHANG)
+        if done:
+            return False
+        if (newest := saved(out / "work")) and int(newest[0].name[5:14]) >= at_step:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            return True
+        time.sleep(0.002)
