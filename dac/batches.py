@@ -73,9 +73,10 @@ def policy(data: Data) -> Policy:
 
 
 def epoch_order(size: int, count: int, epoch: int) -> Tensor:
-    """The first `count` of concatenated random permutations of `size` items (spec 1.2).
+    """The first `count` of concatenated random permutations of `size` items.
 
-    Seeded with the epoch only, as all released code does: the order is the same for every run.
+    Seeded with the epoch only, as all released code does: the order is the same for every run
+    (docs/protocol.md, "Sampling").
     """
     generator = torch.Generator().manual_seed(epoch)
     permutations = -(-count // size)

@@ -3,7 +3,7 @@
     python -m dac.evaluate --run runs/cifar-50-500/dac/seed1
 
 Reads model.pt, leaves metrics.json (the numbers) and scores.npz (one row per image, for the
-figures) beside it. Thresholds are labeled by where they come from (design 4):
+figures) beside it. Thresholds are labeled by where they come from:
   published     the method's own rule; for DAC Otsu on the test scores, for plain SSL 0.95
   transductive  Otsu on the test scores, for every method
   inductive     Otsu on the scores of the training pool: nothing of the test set is used

@@ -23,7 +23,7 @@ from dac.settings import Train
 
 
 def learning_rate(settings: Train, step: int) -> float:
-    """lr cos(7 pi k / 16 T): ends at a fifth, not at zero (spec 1.4)."""
+    """lr cos(7 pi k / 16 T), as FixMatch: ends at a fifth, not at zero."""
     return settings.lr * max(0.0, math.cos(settings.cosine * math.pi * step / settings.steps))
 
 
@@ -153,7 +153,10 @@ def evaluated_state(progress: Progression) -> dict[str, Tensor]:
 def evaluate_closed(
     progress: Progression, data: RunData, settings: Train, device: torch.device
 ) -> dict[str, float]:
-    """Closed-set accuracy and AUROC of the averaged weights on the test part (spec 1.5)."""
+    """Closed-set accuracy and AUROC of the averaged weights on the test part.
+
+    docs/protocol.md, "Model selection".
+    """
     with progress.ema.swapped_in():
         out = predict(
             progress.network,
@@ -228,7 +231,7 @@ def fit(
 
 
 def _keep_best(progress: Progression, row: dict[str, float]) -> None:
-    """Best is strictly better than every earlier evaluation (spec 1.5)."""
+    """Best is strictly better than all before it (docs/protocol.md, "Model selection")."""
     accuracy = row["closed_accuracy"]
     if not progress.best or accuracy > progress.best["closed_accuracy"]:
         progress.best = {

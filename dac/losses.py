@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-LOG_FLOOR = 1e-12  # logs are clamped here: a saturated softmax makes exact zeros (spec 4.7.3)
+LOG_FLOOR = 1e-12  # logs are clamped here: a saturated softmax makes exact zeros
 GRAM_ELEMENTS = 1 << 21  # elements of the Gram matrix held at once: 8 MB
 BANK_BLOCK = 8192  # bank rows worked on at once
 
@@ -50,7 +50,7 @@ def mutual_information(logits: Tensor) -> Tensor:
     """L_mi, Eq. (6): mutual information of two heads' predictions, mean over unordered pairs.
 
     logits: B x K x C. The joint of a pair is the batch mean of p_i p_j^T, against the product of
-    the batch means (spec 4.7.2), in nats. One head has no pair: 0.
+    the batch means (docs/protocol.md, "Mutual information"), in nats. One head has no pair: 0.
     """
     value: Tensor = _MutualInformation.apply(_wide(logits))
     return value

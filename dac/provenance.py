@@ -1,4 +1,4 @@
-"""Where a number comes from: commit, versions, machine (design 5)."""
+"""Where a number comes from: commit, versions, machine."""
 
 import platform
 import resource

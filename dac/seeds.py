@@ -1,7 +1,8 @@
 """Named random generators, all derived from the run seed, all saved in the checkpoint.
 
 Each purpose has its own stream, so that adding heads or views to a method leaves the draws of
-every other purpose unchanged (spec check 15: the encoder's path must not depend on the heads).
+every other purpose unchanged: the encoder's path must not depend on the heads
+(docs/protocol.md, "Randomness").
 All draw on the CPU: sizes are known without asking the device, and the draws do not depend on it.
 """
 

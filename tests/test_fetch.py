@@ -126,13 +126,16 @@ def test_a_partial_file_that_is_complete_is_not_fetched_again(
     assert partial.read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("size", [len(CONTENT), None])
+@pytest.mark.parametrize(
+    ("size", "asked"), [(len(CONTENT), [None]), (None, [f"bytes={len(CONTENT) + 4}-", None])]
+)
 def test_a_partial_file_that_is_too_long_is_thrown_away(
-    server: Server, partial: Path, size: int | None
+    server: Server, partial: Path, size: int | None, asked: list[str | None]
 ) -> None:
     partial.write_bytes(CONTENT + b"more")
     fetch(server.url(NAME), partial, PATIENT, size=size)
     assert partial.read_bytes() == CONTENT
+    assert server.asked(NAME) == asked
 
 
 def test_a_file_of_the_wrong_length_is_refused_before_it_is_read(

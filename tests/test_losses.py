@@ -1,4 +1,4 @@
-"""Eqs. (2), (3), (5), (6), (11), (12): numbers by hand, plain forms, gradients, degenerate inputs."""
+"""Eqs. (2), (3), (5), (6), (11), (12): numbers by hand, plain forms, gradients, extremes."""
 
 import math
 from collections.abc import Callable
@@ -347,6 +347,16 @@ def test_all_zero_bank_is_finite_and_pulls_nowhere() -> None:
     value.backward()
     assert value.item() == pytest.approx(-math.log(losses.LOG_FLOOR), rel=1e-5)
     assert torch.equal(zero.grad, torch.zeros_like(z))
+
+
+def test_targets_below_the_floor_of_the_logarithm_pull_nowhere() -> None:
+    z, q, bank_z, bank_q = distillation_case()
+    bank_q[:, 0] *= 1e-16  # a class that the bank has all but never seen
+    ours, theirs = z.clone().requires_grad_(), z.clone().requires_grad_()
+    losses.distillation(ours, q, bank_z, bank_q, 0.1).backward()
+    aggregated = (theirs @ bank_z.T / 0.1).softmax(dim=1) @ bank_q
+    (-(q * aggregated.clamp_min(losses.LOG_FLOOR).log()).sum(dim=1).mean()).backward()
+    assert torch.allclose(ours.grad, theirs.grad, rtol=1e-8, atol=1e-12)
 
 
 def test_bank_that_never_saw_a_class_is_finite() -> None:

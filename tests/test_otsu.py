@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from skimage.filters import threshold_otsu
 
-from dac.otsu import BINS, otsu_threshold
+from dac.otsu import BINS, _histogram, otsu_threshold
 
 scores = st.floats(0, 1, width=32)
 
@@ -32,6 +32,26 @@ def test_threshold_equals_scikit_image_on_bimodal_data(seed: int) -> None:
         [draw.normal(0.2, 0.1, 300 + 40 * seed), draw.normal(0.8, 0.05 * (seed + 1), 500)]
     )
     assert otsu_threshold(torch.from_numpy(values)).item() == threshold_otsu(values)
+
+
+@settings(max_examples=40)
+@given(st.floats(-3, 3), st.floats(0.01, 5))
+def test_values_on_and_beside_bin_edges_are_counted_as_numpy_counts_them(
+    low: float, width: float
+) -> None:
+    edges = np.linspace(low, low + width, BINS + 1)
+    beside = [np.nextafter(edges[1:-1], direction) for direction in (-np.inf, np.inf)]
+    values = np.concatenate([edges, *beside])
+    counts, edges = np.histogram(values, BINS)
+    step = torch.tensor((values.max() - values.min()) / BINS)
+    found = _histogram(
+        torch.from_numpy(values),
+        torch.ones(len(values), dtype=torch.float64),
+        torch.from_numpy(edges),
+        torch.tensor(values.min()),
+        step,
+    )
+    assert found.tolist() == counts.tolist()
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, -2.5])
@@ -117,3 +137,9 @@ def test_threshold_follows_min_max_normalisation() -> None:
 
 def test_threshold_carries_no_gradient() -> None:
     assert not otsu_threshold(torch.rand(9, requires_grad=True)).requires_grad
+
+
+def test_threshold_needs_no_copy_to_the_host() -> None:
+    # The meta device has no values: `.item()` and its hidden forms fail there.
+    values = torch.rand(9, device="meta")
+    assert otsu_threshold(values).shape == otsu_threshold(values, values > 0.5).shape == ()

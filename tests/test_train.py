@@ -1,21 +1,22 @@
 """Resume to the last bit, and every fault of a run: kills, signals, damage, strangers, full disks."""
 
-import errno
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
 import toy
+from full_disk import fill_disk
 from toy import METHODS, TASK
 
-from dac import checkpoint, files
+from dac import checkpoint
 from dac.errors import RunFailed, Stopped, UserError
 from dac.files import locked
 from dac.loop import Meter, StopRequest
@@ -68,9 +69,7 @@ def same_run(a: Path, b: Path):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_killed_at_random_steps_a_run_ends_with_the_same_bits(
-    method, root, tmp_path, undisturbed
-):
+def test_killed_at_random_steps_a_run_ends_with_the_same_bits(method, root, tmp_path, undisturbed):
     params = toy.toy_params(tmp_path, checkpoint_every=1)
     reference = tmp_path / "reference"
     toy.train_here(params, method, root, reference)
@@ -168,9 +167,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     newest, older = checkpoint.saved(tmp_path / "work")
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
-    newest.write_bytes(
-        {"flip a byte": content, "truncate": content[:-100], "empty": b""}[damage]
-    )
+    newest.write_bytes({"flip a byte": content, "truncate": content[:-100], "empty": b""}[damage])
     toy.train_here(params, "dac", root, tmp_path)
     told = capsys.readouterr().err
     assert f"{newest} is damaged" in told and f"at step {int(older.name[5:14])} of" in told
@@ -216,6 +213,7 @@ def test_a_signal_saves_and_leaves_with_the_code_for_stopped(number, root, tmp_p
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while not checkpoint.saved(out / "work"):
         assert process.poll() is None, process.stderr.read()
+        time.sleep(0.05)
     process.send_signal(number)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 75
@@ -248,38 +246,23 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_term(
 def test_a_full_disk_leaves_nothing_that_looks_finished(
     root, params, tmp_path, undisturbed, monkeypatch
 ):
-    class Full:
-        """The file object of a disk that fills up while it is written."""
-
-        def __init__(self, file):
-            self.file = file
-
-        def write(self, content):
-            self.file.write(content[: len(content) // 2])
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    real = files.atomic
-
-    def full(path):
-        manager = real(path)
-        enter = manager.__enter__
-        manager.__enter__ = lambda: Full(enter())
-        return manager
-
-    class Manager:
-        def __init__(self, path):
-            self.inner = real(path)
-
-        def __enter__(self):
-            return Full(self.inner.__enter__())
-
-        def __exit__(self, *details):
-            return self.inner.__exit__(*details)
-
-    monkeypatch.setattr(files, "atomic", Manager)
+    fill_disk(monkeypatch, lambda path: "last-" in path.name)
     with pytest.raises(UserError, match=r"no space left while writing .*Free some space"):
         toy.train_here(params, "dac", root, tmp_path)
-    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] in ([], ["lock"])
+    assert not any(p.is_file() for p in tmp_path.rglob("*"))
+    monkeypatch.undo()
+    toy.train_here(params, "dac", root, tmp_path)
+    same_run(tmp_path, undisturbed("dac"))
+
+
+def test_a_disk_that_fills_at_the_end_keeps_the_state_and_no_model(
+    root, params, tmp_path, undisturbed, monkeypatch
+):
+    fill_disk(monkeypatch, lambda path: "model.pt" in path.name)
+    with pytest.raises(UserError, match=r"no space left while writing .*model\.pt"):
+        toy.train_here(params, "dac", root, tmp_path)
+    assert not (tmp_path / "model.pt").exists()
+    assert checkpoint.newest(tmp_path / "work")["step"] == 12
     monkeypatch.undo()
     toy.train_here(params, "dac", root, tmp_path)
     same_run(tmp_path, undisturbed("dac"))

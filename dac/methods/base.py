@@ -123,7 +123,7 @@ class Network(nn.Module):
         return features
 
     def terms(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
-        """One forward of [x, u_weak, u_strong]: they share batch-norm statistics (spec 1.3)."""
+        """One forward of [x, u_weak, u_strong], as in the release: shared batch-norm statistics."""
         parts = (batch.x, batch.u_weak, batch.u_strong)
         features = self.encode(torch.cat([view for part in parts for view in part]))
         rows = [sum(len(view) for view in part) for part in parts]

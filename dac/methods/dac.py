@@ -1,7 +1,7 @@
 """Diversify and Conquer: the consensus of many disagreeing heads tells known from unknown.
 
 Paper Sec. III, Eqs. (4)-(14). `dac` and `dac-released` are parameter sets of this one file; where
-paper and release differ each reading is a setting (docs/protocol.md, spec 4.7.3).
+paper and release differ each reading is a setting (docs/protocol.md, "DAC: paper and release").
 """
 
 # B labeled batch, U unlabeled batch, K heads, C known classes, d feature, D embedding, M bank
@@ -108,7 +108,7 @@ class Dac(Method):
         return self.objective.logits(features)
 
     def score(self, features: Tensor) -> Tensor:
-        """Consensus before min-max; the smoothing of Eq. (9) is for training only (spec 5.2)."""
+        """Consensus before min-max; Eq. (9) smooths in training only (as the release's eval.py)."""
         return consensus(self.head_probabilities(features), self.settings.score_form)
 
     def threshold(self, test_scores: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """FixMatch (Sohn et al. 2020): confident predictions on weak views label the strong views.
 
 L = L_s + lambda_u L_u, Eqs. (1)-(3). The release's configs use soft pseudo-labels
-(`hard_label: false`), although FixMatch and the paper's Eq. (3) say one-hot (spec 4.3).
+(`hard_label: false`), although FixMatch and the paper's Eq. (3) say one-hot
+(docs/protocol.md, "FixMatch and labeled-only").
 """
 
 import torch

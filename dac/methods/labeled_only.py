@@ -1,4 +1,4 @@
-"""Labeled-only: L = L_s on weak views of labeled images (spec 4.1), the floor of every table."""
+"""Labeled-only: L = L_s, Eq. (2), on weak views of labeled images; the floor of every table."""
 
 import torch
 from torch import Tensor

@@ -2,7 +2,6 @@
 
 from torch import nn
 
-from dac.models.resnet import ResNet
 from dac.models.small_cnn import SmallCNN
 from dac.models.wide_resnet import WideResNet
 from dac.settings import Backbone
@@ -15,7 +14,8 @@ def build_backbone(name: Backbone) -> nn.Module:
             return SmallCNN()
         case "wrn-28-2":
             return WideResNet()
-        case "resnet18":
-            return ResNet(bottleneck=False)
-        case "resnet18-released":
-            return ResNet(bottleneck=True)
+        case "resnet18" | "resnet18-released":
+            # Importing torchvision takes as long as importing torch; small jobs do without.
+            from dac.models.resnet import ResNet
+
+            return ResNet(bottleneck=name == "resnet18-released")

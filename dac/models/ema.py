@@ -1,4 +1,4 @@
-"""Exponential moving average of the trainable parameters (spec 1.4).
+"""Exponential moving average of the trainable parameters (docs/protocol.md, "Optimizer").
 
 Batch-norm buffers are not averaged: evaluation uses averaged weights with the student's current
 running statistics.

@@ -6,12 +6,12 @@ from torch import Tensor, nn
 
 
 def target_head(feature_dim: int, num_known: int) -> nn.Linear:
-    """f_cls: Xavier-normal weights, zero bias (spec 2.1)."""
+    """f_cls: Xavier-normal weights, zero bias, as the release."""
     return _xavier(nn.Linear(feature_dim, num_known))
 
 
 def projection(feature_dim: int, dim: int) -> nn.Sequential:
-    """h: two layers with PyTorch's default initialisation (spec 2.3)."""
+    """h: two layers with PyTorch's default initialisation, as the release."""
     return nn.Sequential(
         nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim)
     )

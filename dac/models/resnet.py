@@ -1,4 +1,4 @@
-"""The two 224-px networks (spec 2.2): ResNet-18, and the bottleneck net released by that name.
+"""The two 224-px networks: ResNet-18, and the bottleneck net released by that name.
 
 torchvision's ResNet has the strides, initialisation and norms both need. The released builder
 leaves its block at Bottleneck, which gives 26 layers, width 2048 and 13.9 M parameters.

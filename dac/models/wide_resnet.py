@@ -1,4 +1,4 @@
-"""WRN-28-2 as the release and IOMatch build it (spec 2.1; Zagoruyko & Komodakis 2016).
+"""WRN-28-2 as the release and IOMatch build it (Zagoruyko & Komodakis 2016).
 
 Convolutions have biases, batch norm has eps 1e-3 and momentum 1e-3, and the shortcut of the first
 block of each group reads the activated input. USB and TorchSSL differ in these three.

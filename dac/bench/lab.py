@@ -1,0 +1,131 @@
+"""A run as `train` would start it, on generated images, just past DAC's warm-up."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dac.batches import Batches, RunData, policy
+from dac.bench.timing import Work, medians
+from dac.errors import Stopped
+from dac.loop import Progression, StopRequest, fit
+from dac.methods.base import Batch, Clock
+from dac.params import Params, Run
+from dac.train import start
+
+DAC, FIXMATCH = "dac-released", "fixmatch"  # the released form has two labeled views: 1,024 rows
+
+
+@dataclass(frozen=True)
+class Lab:
+    run: Run
+    data: RunData
+    progress: Progression
+    batches: Batches
+    batch: Batch  # one batch, kept
+    device: torch.device
+
+    @property
+    def clock(self) -> Clock:
+        settings = self.run.train
+        return Clock(self.progress.step, settings.steps_per_epoch, settings.steps)
+
+    @cached_property
+    def images(self) -> Tensor:
+        """All views of the kept batch, as the backbone gets them."""
+        return torch.cat([*self.batch.x, *self.batch.u_weak, *self.batch.u_strong])
+
+    def step(self) -> None:
+        """One step of the training loop itself: it leaves after a step when told to stop."""
+        stop = StopRequest()
+        stop.received = "the benchmark"
+        with suppress(Stopped):
+            fit(
+                self.progress,
+                self.batches,
+                self.data,
+                self.run.train,
+                device=self.device,
+                save=lambda progress: None,
+                stop=stop,
+            )
+
+    def floor(self) -> None:
+        """Forward and backward of the bare backbone on the same images."""
+        forward_and_backward(self.progress.network.backbone, self.images)
+
+
+def forward_and_backward(backbone: torch.nn.Module, images: Tensor) -> None:
+    backbone.zero_grad(set_to_none=True)
+    features = backbone(images)
+    features.backward(torch.ones_like(features))
+
+
+def build(run: Run, data: RunData, device: torch.device) -> Lab:
+    progress = start(run, data, device)
+    progress.network.train()
+    progress.step = run.train.steps_per_epoch  # epoch 1: every loss is on
+    batches = Batches(data, run.train, progress.network.method.views, progress.streams, device)
+    return Lab(run, data, progress, batches, batches.at(progress.step), device)
+
+
+def generated(run: Run, pool: int) -> RunData:
+    """Random images in the shapes of a task; all of them are in the pool."""
+    random = np.random.default_rng(0)
+    num_known = run.task.num_known or 1
+    num_labeled = num_known * (run.task.labels_per_class or 1)
+    images = random.integers(0, 256, (pool, 3, run.data.side, run.data.side), dtype=np.uint8)
+    return RunData(
+        num_known=num_known,
+        train_images=images,
+        labeled_index=np.arange(num_labeled),
+        labels=np.arange(num_labeled) % num_known,
+        pool_index=np.arange(pool),
+        pool_labels=np.full(pool, -1),
+        test_images=images[:2],
+        test_labels=np.array([0, num_known]),
+        policy=policy(run.data),
+        split_hash="generated",
+    )
+
+
+@dataclass
+class Workbench:
+    """What the sections share: the settings, and measurements that more than one of them needs."""
+
+    params: Params
+    device: torch.device
+    task: str = "cifar-50-500"
+    pool: int = 50_000
+    rounds: int = 3
+    """Repetitions of whole training steps, which take seconds."""
+    repetitions: int = 15
+    """Of everything smaller."""
+    skip: frozenset[str] = field(default_factory=frozenset)
+
+    @cached_property
+    def dac(self) -> Lab:
+        return self._lab(DAC)
+
+    @cached_property
+    def fixmatch(self) -> Lab:
+        return self._lab(FIXMATCH)
+
+    def _lab(self, method: str) -> Lab:
+        run = self.params.run(self.task, method, seed=1)
+        return build(run, generated(run, self.pool), self.device)
+
+    @cached_property
+    def step_seconds(self) -> Mapping[str, float]:
+        """Training steps and their floors. The first round warms up; the median passes over it."""
+        works: dict[str, Work] = {
+            "floor": self.dac.floor,
+            "dac": self.dac.step,
+            "fixmatch floor": self.fixmatch.floor,
+            "fixmatch": self.fixmatch.step,
+        }
+        return medians(works, self.rounds, self.device, warm_up=False)

@@ -1,0 +1,145 @@
+"""The evaluator: every rule's numbers against hand-made outputs, and the stage from a model file."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import toy
+from sklearn.metrics import balanced_accuracy_score
+from toy import TASK
+
+from dac import checkpoint
+from dac.evaluate import evaluate, open_set_metrics, thresholds
+from dac.inference import Outputs, predict
+from dac.train import start
+
+RULES = {"published", "transductive", "inductive", "reject_nothing", "reject_everything"}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return toy.toy_root(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="module")
+def params(tmp_path_factory):
+    return toy.toy_params(tmp_path_factory.mktemp("params"))
+
+
+@pytest.fixture(scope="module")
+def runs(root, params, tmp_path_factory):
+    folders = {}
+    for method in ("labeled-only", "fixmatch", "dac"):
+        folders[method] = tmp_path_factory.mktemp("runs") / method
+        toy.train_here(params, method, root, folders[method])
+    return folders
+
+
+def evaluated(params, method, root, runs):
+    data = toy.toy_data(params, method, root)
+    model = checkpoint.from_file(runs[method] / "model.pt")
+    return data, *evaluate(params.run(TASK, method, 1), data, model, 20, toy.CPU)
+
+
+@pytest.mark.parametrize("method", ["labeled-only", "fixmatch", "dac"])
+def test_every_method_reports_every_rule(method, params, root, runs):
+    _, metrics, _ = evaluated(params, method, root, runs)
+    assert set(metrics["open"]) - {"memory"} == RULES
+    assert ("memory" in metrics["open"]) == (method == "dac")
+    for rule in metrics["open"].values():
+        assert all(0 <= v <= 1 for k, v in rule.items() if k != "threshold")
+
+
+@pytest.mark.parametrize("method", ["fixmatch", "dac"])
+def test_the_kept_arrays_reproduce_the_reported_numbers(method, params, root, runs):
+    data, metrics, arrays = evaluated(params, method, root, runs)
+    accepted = arrays["test_scores"] >= metrics["open"]["published"]["threshold"]
+    predicted = np.where(accepted, arrays["test_predictions"], data.num_known)
+    labels = np.minimum(arrays["test_labels"], data.num_known)
+    expected = balanced_accuracy_score(labels, predicted)
+    assert metrics["open"]["published"]["balanced_accuracy"] == pytest.approx(expected)
+    known = labels < data.num_known
+    best = np.mean(arrays["test_predictions"][known] == labels[known])
+    assert metrics["closed"]["best"] == pytest.approx(best), "evaluated at the best checkpoint"
+    assert metrics["open"]["published"]["inlier_recall"] == pytest.approx(accepted[known].mean())
+
+
+def test_the_anchors_are_closed_accuracy_scaled_and_one_class_of_all(params, root, runs):
+    data, metrics, arrays = evaluated(params, "dac", root, runs)
+    C, labels = data.num_known, arrays["test_labels"]
+    recalls = [np.mean(arrays["test_predictions"][labels == c] == c) for c in range(C)]
+    assert metrics["open"]["reject_nothing"]["balanced_accuracy"] == pytest.approx(
+        sum(recalls) / (C + 1)
+    )
+    assert metrics["open"]["reject_everything"]["balanced_accuracy"] == pytest.approx(1 / (C + 1))
+
+
+def test_the_inductive_threshold_does_not_look_at_the_test_scores(params, root):
+    run, data = params.run(TASK, "dac", 1), toy.toy_data(params, "dac", root)
+    method = start(run, data, toy.CPU).network.method
+    pool = Outputs(np.zeros((4, 6)), np.array([0.1, 0.2, 0.8, 0.9], np.float32), None)
+    near, far = (
+        Outputs(np.zeros((4, 6)), np.array(scores, np.float32), None)
+        for scores in ([0.1, 0.1, 0.2, 0.2], [0.5, 0.5, 0.9, 0.9])
+    )
+    assert thresholds(method, near, pool)["inductive"] == thresholds(method, far, pool)["inductive"]
+    assert (
+        thresholds(method, near, pool)["transductive"]
+        != thresholds(method, far, pool)["transductive"]
+    )
+
+
+def test_standard_methods_reject_below_their_published_confidence(params, root):
+    run, data = params.run(TASK, "fixmatch", 1), toy.toy_data(params, "fixmatch", root)
+    method = start(run, data, toy.CPU).network.method
+    n = len(data.test_labels)
+    scores = np.where(np.arange(n) % 2, 0.95, 0.9499).astype(np.float32)
+    outputs = Outputs(np.zeros((n, 6)), scores, None)
+    pool = Outputs(np.zeros((len(data.pool_index), 6)), np.ones(len(data.pool_index)), None)
+    found = open_set_metrics(method, data, outputs, pool)["published"]
+    assert found["inlier_recall"] == pytest.approx(np.mean(scores[data.is_known_test] >= 0.95))
+
+
+def test_prediction_in_batches_equals_prediction_at_once(params, root):
+    run, data = params.run(TASK, "dac", 1), toy.toy_data(params, "dac", root)
+    network = start(run, data, toy.CPU).network
+    groups = (~data.is_known_test).astype(int)
+    several, once = (
+        predict(network, data.test_images, data.policy, groups=groups, batch=b, device=toy.CPU)
+        for b in (64, 1000)
+    )
+    np.testing.assert_allclose(several.logits, once.logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(several.agreement, once.agreement, rtol=1e-5)
+    assert several.agreement.shape == (2, 10, 10)
+    assert network.training, "the network is handed back in training mode"
+
+
+def stage(*options):
+    command = [sys.executable, "-m", "dac.evaluate", *map(str, options)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_the_stage_writes_metrics_and_scores(params, root, runs):
+    done = stage("--run", runs["dac"], "--root", root, "--params", params.path)
+    assert done.returncode == 0, done.stderr
+    content = json.loads((runs["dac"] / "metrics.json").read_text())
+    assert content["run"]["method"]["name"] == "dac"
+    with np.load(runs["dac"] / "scores.npz", allow_pickle=False) as arrays:
+        assert len(arrays["pool_scores"]) == 869 and len(arrays["test_scores"]) == 599
+
+
+def test_a_model_of_other_parameters_is_refused(params, root, runs, tmp_path):
+    other = toy.toy_params(tmp_path, momentum=0.5)
+    done = stage("--run", runs["dac"], "--root", root, "--params", other.path)
+    assert done.returncode == 2 and "train.momentum: 0.9 there, 0.5 asked for" in done.stderr
+
+
+def test_a_missing_or_broken_model_is_one_message(params, root, tmp_path):
+    done = stage("--run", tmp_path, "--root", root, "--params", params.path)
+    assert done.returncode == 2 and "does not exist; train first" in done.stderr
+    (tmp_path / "model.pt").write_bytes(b"not a model")
+    done = stage("--run", tmp_path, "--root", root, "--params", params.path)
+    assert done.returncode == 2 and "cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
