@@ -1,4 +1,4 @@
-"""The evaluator: every rule's numbers against hand-made outputs, and the stage from a model file."""
+"""The evaluator: every rule's numbers against hand-made outputs, and the stage itself."""
 
 import json
 import subprocess

@@ -12,6 +12,7 @@ from toy_runs import BATCH, METHODS, MU, STEPS_PER_EPOCH, Toy, clock, toy_run
 from dac.loop import Meter, make_optimizer
 from dac.methods.base import Batch
 from dac.models.ema import Ema
+from dac.otsu import otsu_threshold
 
 AFTER = STEPS_PER_EPOCH  # the first step after one epoch of warm-up
 U = BATCH * MU
@@ -122,6 +123,15 @@ def test_threshold_is_recomputed_every_so_many_steps_and_at_an_epochs_start() ->
     changes = [AFTER + i for i in range(1, len(seen)) if seen[i] != seen[i - 1]]
     assert changes == [12, 16, 20]
     assert seen[0] > 0
+
+
+@pytest.mark.parametrize("otsu_eps", [0.0, 0.25])
+def test_threshold_is_otsus_over_the_new_scores_plus_its_eps(otsu_eps: float) -> None:
+    toy = Toy(toy_run("dac", otsu_eps=otsu_eps))
+    toy.terms(AFTER)  # scores are updated first
+    memory = toy.method.memory
+    expected = otsu_threshold(memory.score[memory.visited]) + otsu_eps
+    assert toy.method.tau_open.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("step", [0, AFTER])

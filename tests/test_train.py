@@ -1,4 +1,4 @@
-"""Resume to the last bit, and every fault of a run: kills, signals, damage, strangers, full disks."""
+"""Resume to the last bit, and every fault of a run: kills, signals, damage, full disks."""
 
 import json
 import os

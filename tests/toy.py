@@ -64,7 +64,7 @@ def train_here(params: Params, method: str, root: Path, out: Path) -> None:
 
 
 def train_and_kill(params: Params, method: str, root: Path, out: Path, at_step: int) -> bool:
-    """Train in a child process and kill -9 it once step `at_step` is saved; True if it was killed."""
+    """Train in a child and kill -9 it once step `at_step` is saved; True if it was killed."""
     child = os.fork()
     if child == 0:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

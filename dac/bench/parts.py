@@ -14,7 +14,7 @@ from dac.augment import strong, weak
 from dac.bench.lab import Lab
 from dac.bench.timing import Work
 from dac.consensus import consensus, open_set_targets
-from dac.loop import Meter
+from dac.loop import Meter, make_optimizer
 from dac.methods.base import Views
 from dac.methods.dac import Dac
 
@@ -59,7 +59,7 @@ def parts(lab: Lab) -> dict[str, Work]:
         **_of_target_head(lab, made),
         **_of_heads(lab, made),
         **_of_scores(lab, made),
-        "SGD step": lab.progress.optimizer.step,
+        "SGD step": _sgd(lab).step,
         "EMA of the weights": lab.progress.ema.update,
         "bank write": write_bank,
         "meter": lambda: meter.add(lab.progress.step, made.terms),
@@ -76,6 +76,14 @@ def together(lab: Lab) -> Work:
         _total(network.method.terms(views, lab.batch, lab.clock)).backward()
 
     return work
+
+
+def _sgd(lab: Lab) -> torch.optim.SGD:
+    """An optimizer that costs what it costs and changes nothing: gradients pile up here."""
+    optimizer = make_optimizer(lab.progress.network, lab.run.train)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    return optimizer
 
 
 def _augmentation(lab: Lab) -> Work:
@@ -144,7 +152,7 @@ def _of_scores(lab: Lab, made: Material) -> dict[str, Work]:
 
 
 def _material(lab: Lab) -> Material:
-    """Stand-ins for what flows between the pieces; memory and bank are filled as in mid-training."""
+    """Stand-ins for what flows between the pieces; memory and bank as in mid-training."""
     network, method = lab.progress.network, _method(lab)
     stream = torch.Generator().manual_seed(0)
 
@@ -161,7 +169,6 @@ def _material(lab: Lab) -> Material:
     method.memory.score.copy_(draw(len(method.memory.score)).sigmoid())
     method.memory.visited.fill_(True)
     method.bank.q.copy_(draw(*method.bank.q.shape).softmax(dim=1))
-    _total(network.method.terms(views, lab.batch, lab.clock)).backward()
     for parameter in network.parameters():  # the optimizer passes over what has no gradient
         parameter.grad = torch.zeros_like(parameter)
     return Material(

@@ -36,8 +36,8 @@ def medians(
             work()
     taken: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
+        gc.collect()  # now, and seldom in the middle of a measurement
         for name, work in works.items():
-            gc.collect()  # now, and not in the middle of a measurement
             taken[name].append(seconds(work, device))
     return {name: statistics.median(values) for name, values in taken.items()}
 

@@ -1,4 +1,4 @@
-"""One look for every figure: column width, 8 pt text, inliers blue, outliers red (safe for most eyes)."""
+"""One look for every figure: column width, 8 pt text, inliers blue, outliers red."""
 
 import io
 from pathlib import Path

@@ -1,0 +1,165 @@
+"""Sections a, e and f: training steps, their parts and checkpoints against the bare backbone."""
+
+import copy
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import torch
+
+from dac import checkpoint
+from dac.bench.lab import Lab, Workbench, forward_and_backward
+from dac.bench.parts import AUGMENTATION, TOGETHER, parts, together
+from dac.bench.table import Row
+from dac.bench.timing import Work, medians
+
+WITHOUT_AUGMENTATION, WITH_AUGMENTATION = (
+    3.0,
+    6.0,
+)  # % of the floor; the authors' code: 5 to 8 without
+ALLOCATOR = {  # glibc reads these at start; they keep large buffers mapped between steps
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+NUM_STEPS = 1000  # between checkpoints, about
+
+
+def step_against_floor(bench: Workbench) -> Iterator[Row]:
+    """Section a. One paired ratio scatters by about 8%, so the sum of the parts decides."""
+    taken = bench.step_seconds
+    floor = taken["floor"]
+    rows = len(bench.dac.images)
+    yield Row("a", f"floor: backbone, {rows} rows, forward and backward", floor, "s")
+    yield Row("a", "DAC step / floor", taken["dac"] / floor, note="scatters by about 8%")
+    yield from _parts_against_floor(bench, floor)
+    yield from _other_floors(bench)
+
+
+def fixmatch_against_floor(bench: Workbench) -> Iterator[Row]:
+    """Section f: FixMatch has one labeled view, so its floor has fewer rows."""
+    taken = bench.step_seconds
+    note = f"{len(bench.fixmatch.images)} rows; scatters by about 8%"
+    yield Row(
+        "f", "FixMatch step / its floor", taken["fixmatch"] / taken["fixmatch floor"], note=note
+    )
+
+
+def checkpoint_against_steps(bench: Workbench) -> Iterator[Row]:
+    """Section e, by the clock on the wall: writing waits for the disk."""
+    lab, state = bench.dac, bench.dac.progress.state_dict() | {"run": bench.dac.run.as_dict()}
+    steps = NUM_STEPS * bench.step_seconds["dac"]
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        began = time.perf_counter()
+        path = checkpoint.save(folder, lab.progress.step, state)
+        saved = time.perf_counter()
+        found = checkpoint.newest(folder)
+        assert found is not None
+        lab.progress.load_state_dict(found, lab.device)
+        loaded = time.perf_counter()
+        note = f"{path.stat().st_size / 1e6:.0f} MB, "
+    for what, spent in (("save", saved - began), ("load", loaded - saved)):
+        share = 100 * spent / steps
+        yield Row(
+            "e", f"checkpoint {what} / {NUM_STEPS:,} steps", share, "%", note=f"{note}{spent:.1f} s"
+        )
+
+
+def parts_seconds(lab: Lab, repetitions: int) -> dict[str, float]:
+    """Median seconds of each part, and of all between features and gradients as one."""
+    return medians(parts(lab) | {TOGETHER: together(lab)}, repetitions, lab.device)
+
+
+def sums(taken: dict[str, float]) -> tuple[float, float]:
+    """Seconds outside the backbone, without and with augmentation."""
+    whole = sum(seconds for name, seconds in taken.items() if name != TOGETHER)
+    return whole - taken[AUGMENTATION], whole
+
+
+def _parts_against_floor(bench: Workbench, floor: float) -> Iterator[Row]:
+    taken = parts_seconds(bench.dac, bench.repetitions)
+    for name, seconds in taken.items():
+        yield Row("a", f"  {name}", 100 * seconds / floor, "%", note=f"{1000 * seconds:.1f} ms")
+    without, whole = (100 * total / floor for total in sums(taken))
+    what = "parts outside the backbone / floor"
+    yield Row("a", what, without, "%", at_most=WITHOUT_AUGMENTATION)
+    yield Row("a", f"{what}, with augmentation", whole, "%", at_most=WITH_AUGMENTATION)
+
+
+def _other_floors(bench: Workbench) -> Iterator[Row]:
+    """The same floor in other settings, each over the default, measured in turn with it."""
+    kinds: dict[str, Callable[[Workbench], Iterator[Row]]] = {
+        "allocator": _allocator_floor,
+        "channels-last": _channels_last_floor,
+        "compile": _compiled_floor,
+    }
+    for name, measure in kinds.items():
+        if name in bench.skip:
+            yield Row("a", f"floor, {name} / default", None, note="skipped")
+        else:
+            yield from measure(bench)
+
+
+def _channels_last_floor(bench: Workbench) -> Iterator[Row]:
+    backbone = copy.deepcopy(bench.dac.progress.network.backbone)
+    backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    images = bench.dac.images.to(memory_format=torch.channels_last)
+    yield _ratio_to_default(bench, "channels-last", lambda: forward_and_backward(backbone, images))
+
+
+def _compiled_floor(bench: Workbench) -> Iterator[Row]:
+    backbone = copy.deepcopy(bench.dac.progress.network.backbone)
+    backbone.compile()
+
+    def work() -> None:
+        forward_and_backward(backbone, bench.dac.images)
+
+    began = time.perf_counter()
+    try:
+        work()
+    except Exception as error:  # whatever the compiler says belongs into the row
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        yield Row("a", "floor, compile / default", None, note=f"no compilation: {reason[0]}")
+        return
+    note = f"first step, with compilation, {time.perf_counter() - began:.0f} s"
+    yield _ratio_to_default(bench, "compile", work, note)
+
+
+def _ratio_to_default(bench: Workbench, name: str, work: Work, note: str = "") -> Row:
+    works = {"default": bench.dac.floor, name: work}
+    taken = medians(works, max(1, bench.rounds - 1), bench.device, warm_up=False)
+    return Row("a", f"floor, {name} / default", taken[name] / taken["default"], note=note)
+
+
+def _allocator_floor(bench: Workbench) -> Iterator[Row]:
+    """Floor and parts in a child process: glibc reads the settings only when a process starts."""
+    what = "floor, allocator / default"
+    if bench.device.type != "cpu" or platform.libc_ver()[0] != "glibc":
+        yield Row("a", what, None, note="concerns glibc on a CPU")
+        return
+    values = (bench.params.path, bench.task, bench.pool, bench.rounds, bench.repetitions)
+    done = subprocess.run(
+        [sys.executable, "-m", "dac.bench.allocator", *map(str, values)],
+        env=os.environ | ALLOCATOR,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        yield Row("a", what, None, note=f"child process failed: {reason[-1]}")
+        return
+    taken = json.loads(done.stdout)
+    floor = taken["floor"]
+    yield Row(
+        "a", what, floor / bench.step_seconds["floor"], note=f"{floor:.2f} s, in a child process"
+    )
+    without, whole = (100 * total / floor for total in sums(taken["parts"]))
+    what = "parts / floor, both with that allocator"
+    yield Row("a", what, without, "%", note=f"{whole:.1f} % with augmentation")
