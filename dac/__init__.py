@@ -1,3 +1,3 @@
-"""Open-set semi-supervised learning: Diversify and Conquer (DAC) and the baselines it compares to."""
+"""Open-set semi-supervised learning: Diversify and Conquer (DAC) and its baselines."""
 
 __version__ = "0.1.0"

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from dac.augment import Policy, strong, weak
+from dac.data.prepared import Part
 from dac.methods.base import Batch, ViewCounts
-from dac.prepared import Part
 from dac.settings import Data, Train
 from dac.split import Split
 from dac.tasks import relabel

@@ -77,7 +77,7 @@ class ScoreMemory(nn.Module):
         return self.score[index]  # read back: an item drawn twice in a batch has one score
 
     def normalize(self, consensus: Tensor) -> Tensor:
-        """Min-max over the pool, Eq. (8). If all items are equal none is suspicious: 1."""
+        """Min-max over the pool, Eq. (8). If all are equal (and eps is 0) none is suspicious: 1."""
         low, high = self.range()
         width = high - low + self.eps
         return torch.where(width > 0, (consensus - low) / width, 1.0)

@@ -36,17 +36,18 @@ def main() -> None:
     suite = load(options.params).suite(options.suite)
     stages = Stages(options.out, options.params)
     for data in dict.fromkeys(load(options.params).task(task).data for task in suite.tasks):
-        stages.call("prepare", "--data", data, "--root", stages.root)
+        stages.call("prepare", "--data", data, *stages.places)
     for task in suite.tasks:
         for seed in suite.seeds:
-            stages.call("split", "--task", task, "--seed", seed, "--root", stages.root)
+            stages.call("split", "--task", task, "--seed", seed, *stages.places)
     runs = [(t, m, s) for m in _ordered(suite.methods) for t in suite.tasks for s in suite.seeds]
     _train_all(stages, runs, options.jobs)
     table = aggregate.collect(stages.runs)
     summary = aggregate.markdown(aggregate.summarize(table, suite.methods))
     write_text(options.out / "table.csv", table.to_csv(index=False))
     write_text(options.out / "table.md", summary)
-    _draw(stages, suite.tasks[0], suite.seeds[0])
+    if "dac" in suite.methods:
+        _draw(stages, suite.tasks[0], suite.seeds[0])
     print(summary, end="")
     say(f"table and pictures are in {options.out}; {time.monotonic() - started:.0f} s")
 
@@ -55,15 +56,14 @@ class Stages:
     """Calls `python -m dac.<stage>` with the demo's folders; logs stay in the output folder."""
 
     def __init__(self, out: Path, params: Path) -> None:
-        self.out, self.params = out, params
-        self.root, self.runs = out / "data", out / "runs"
+        self.out, self.runs = out, out / "runs"
+        self.settings = ("--params", params)
+        self.places = ("--root", out / "data", *self.settings)
 
     def call(self, stage: str, *options: object, log: str | None = None) -> None:
         path = self.out / "logs" / f"{log or stage}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", f"dac.{stage}", *map(str, options)]
-        if not stage.startswith("figures."):
-            command += ["--params", str(self.params)]
         with path.open("a") as file:
             done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT)
         if done.returncode:
@@ -76,8 +76,8 @@ class Stages:
             return
         log = f"{task}-{method}-seed{seed}"
         chosen = ("--task", task, "--method", method, "--seed", seed)
-        self.call("train", *chosen, "--out", out, "--root", self.root, log=log)
-        self.call("evaluate", "--run", out, "--root", self.root, log=log)
+        self.call("train", *chosen, "--out", out, *self.places, log=log)
+        self.call("evaluate", "--run", out, *self.places, log=log)
 
 
 def _ordered(methods: tuple[str, ...]) -> list[str]:
@@ -102,7 +102,8 @@ def _train_all(stages: Stages, runs: list[tuple[str, str, int]], jobs: int) -> N
 
 def _draw(stages: Stages, task: str, seed: int) -> None:
     run = stages.runs / task / "dac" / f"seed{seed}"
-    stages.call("figures.histogram", "--run", run, "--out", stages.out / "consensus.png")
+    picture = stages.out / "consensus.png"
+    stages.call("figures.histogram", "--run", run, "--out", picture, *stages.settings)
     stages.call("figures.heatmap", "--run", run, "--out", stages.out / "heads.png")
 
 

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dac import params as params_file
-from dac import raw
-from dac.archives import extract
-from dac.disk import writing
+from dac.data import raw
+from dac.data.archives import extract
+from dac.data.disk import writing
+from dac.data.sources import Sources, obtain, patience_of
 from dac.errors import UserError, exit_code_of
 from dac.files import canonical_hash, digest, locked, write_bytes, write_json
 from dac.logs import Progress, say
 from dac.settings import DataName, DownloadSet
-from dac.sources import Sources, obtain, patience_of
 
 NOTHING_TO_DO = {
     "digits": "digits ships inside scikit-learn; nothing to download",

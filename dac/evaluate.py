@@ -7,7 +7,7 @@ figures) beside it. Thresholds are labeled by where they come from:
   published     the method's own rule; for DAC Otsu on the test scores, for plain SSL 0.95
   transductive  Otsu on the test scores, for every method
   inductive     Otsu on the scores of the training pool: nothing of the test set is used
-  memory        DAC only: tau_open of the score memory, as training left it
+  memory        DAC only: tau_open of the score memory at the best checkpoint
 """
 
 import argparse

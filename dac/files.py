@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import math
 import os
 import secrets
 import socket
@@ -74,7 +75,19 @@ def write_text(path: Path, content: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
+    """JSON that every reader accepts: NaN becomes null, infinities become "inf" and "-inf"."""
+    content = json.dumps(_portable(value), indent=1, sort_keys=True, allow_nan=False)
+    write_text(path, content + "\n")
+
+
+def _portable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _portable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_portable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
 
 
 def read_json(path: Path, what: str) -> Any:

@@ -104,6 +104,18 @@ class Meter:
         self.counts = dict(state["counts"])
 
 
+def check_weights(network: nn.Module, step: int) -> None:
+    """A finite loss can still overflow the weights; such a state must not become a checkpoint."""
+    finite = torch.stack([p.isfinite().all() for p in network.parameters()])
+    if not finite.all():
+        names = [name for name, _ in network.named_parameters()]
+        name = names[int((~finite).nonzero()[0])]
+        raise RunFailed(
+            f"the weights {name!r} are not finite after step {step}; the run stops, the last good "
+            "checkpoint stays. Lower the learning rate"
+        )
+
+
 @dataclass
 class Progression:
     """Everything that changes while a run trains: with the settings, the whole of a checkpoint."""
@@ -223,6 +235,7 @@ def fit(
             shown.update(done, _note(row))
         if done % settings.checkpoint_every == 0 or is_last or stop.received:
             meter.check()
+            check_weights(network, done)
             progress.seconds += time.monotonic() - started
             save(progress)
             started = time.monotonic()

@@ -5,6 +5,7 @@ Unlabeled losses come back per sample, so that DAC's weight (Eq. 4) can wrap any
 
 # B batch, U unlabeled batch, K heads, C known classes, D embedding, M bank
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,12 +14,21 @@ from torch.nn import functional as F
 
 LOG_FLOOR = 1e-12  # logs are clamped here: a saturated softmax makes exact zeros
 GRAM_ELEMENTS = 1 << 21  # elements of the Gram matrix held at once: 8 MB
+UNDERFLOW = 80  # exp(-80) is still a normal float32
 BANK_BLOCK = 8192  # bank rows worked on at once
 
 
 def _wide(tensor: Tensor) -> Tensor:
     """At least float32: sums over classes and logarithms do not survive bf16."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
+def _full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Autocast would reach inside the autograd functions below and multiply in bf16."""
+    kind = tensor.device.type
+    if not torch.amp.is_autocast_available(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def supervised(logits: Tensor, labels: Tensor) -> Tensor:
@@ -52,7 +62,8 @@ def mutual_information(logits: Tensor) -> Tensor:
     logits: B x K x C. The joint of a pair is the batch mean of p_i p_j^T, against the product of
     the batch means (docs/protocol.md, "Mutual information"), in nats. One head has no pair: 0.
     """
-    value: Tensor = _MutualInformation.apply(_wide(logits))
+    with _full_precision(logits):
+        value: Tensor = _MutualInformation.apply(_wide(logits))
     return value
 
 
@@ -114,10 +125,22 @@ def distillation(
     features: U x D, normalised strong-view embeddings; targets: U x (C+1), the open-set targets q;
     bank_features: M x D, normalised; bank_targets: M x (C+1). Gradient reaches `features` only.
     """
-    value: Tensor = _Distillation.apply(
-        _wide(features), _wide(targets.detach()), bank_features, bank_targets, temperature
-    )
+    with _full_precision(features):
+        value: Tensor = _Distillation.apply(
+            _wide(features), _wide(targets.detach()), bank_features, bank_targets, temperature
+        )
     return value
+
+
+def _softmax_shift(scaled: Tensor, bank_features: Tensor, temperature: float) -> Tensor:
+    """What to subtract before exp, U x 1. Between unit vectors |scaled| bounds every product, which
+    saves a pass over the bank; at very low temperatures exp(-2 |scaled|) would underflow."""
+    if 2 / temperature < UNDERFLOW:
+        return scaled.norm(dim=1, keepdim=True)
+    blocks = bank_features.split(BANK_BLOCK)
+    return torch.cat([(scaled @ z.T).amax(dim=1, keepdim=True) for z in blocks], dim=1).amax(
+        dim=1, keepdim=True
+    )
 
 
 class _Distillation(torch.autograd.Function):
@@ -136,10 +159,8 @@ class _Distillation(torch.autograd.Function):
         bank_targets: Tensor,
         temperature: float,
     ) -> Tensor:
-        # Embeddings have unit length, so a fixed shift by the largest possible product replaces
-        # the running maximum of the softmax.
         scaled = features / temperature
-        shift = scaled.norm(dim=1, keepdim=True)
+        shift = _softmax_shift(scaled, bank_features, temperature)
         affinity, weighted, total = [], torch.zeros_like(targets), torch.zeros_like(shift)
         for z, q in zip(
             bank_features.split(BANK_BLOCK), bank_targets.split(BANK_BLOCK), strict=True

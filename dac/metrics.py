@@ -28,10 +28,11 @@ def open_set_balanced_accuracy(
     """BA of Eq. (15): mean recall over the known classes and the one unknown class.
 
     Labels and predictions of `num_known` and above mean unknown and rejected. A class without
-    test images does not count.
+    test images does not count, nor does an image without a label (-1).
     """
-    labels = np.minimum(np.asarray(labels), num_known)
-    predictions = np.minimum(np.asarray(predictions), num_known)
+    judged = np.asarray(labels) >= 0
+    labels = np.minimum(np.asarray(labels)[judged], num_known)
+    predictions = np.minimum(np.asarray(predictions)[judged], num_known)
     with warnings.catch_warnings():
         # y_pred may name a class that no test image has; its recall does not exist.
         warnings.filterwarnings("ignore", message="y_pred contains classes not in y_true")

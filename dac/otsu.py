@@ -32,7 +32,7 @@ def otsu_threshold(values: Tensor, mask: Tensor | None = None) -> Tensor:
     mean1 = total1[:-1] / weight1
     mean2 = (total1[-1] - total1[:-1]) / weight2
     between = weight1 * weight2 * (mean1 - mean2).square()
-    threshold = centres[between.nan_to_num(-1).argmax()]
+    threshold = centres.take(between.nan_to_num(-1).argmax())  # indexing would wait for the device
     threshold = torch.where(high > low, threshold, low)
     return _round_up(torch.where(inside.any(), threshold, 0.0), dtype)
 

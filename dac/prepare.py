@@ -15,14 +15,14 @@ from typing import Any, get_args
 import numpy as np
 from PIL import Image
 
-from dac import own_pictures, prepared_writer, raw
 from dac import params as params_file
-from dac.cifar_files import cifar
+from dac.data import own_pictures, prepared_writer, raw
+from dac.data.cifar_files import cifar
+from dac.data.picture_sets import imagenet30, semi_inat
+from dac.data.prepared import PartName
+from dac.data.prepared_writer import NewPart, NewSet
 from dac.errors import UserError, exit_code_of
 from dac.logs import say
-from dac.picture_sets import imagenet30, semi_inat
-from dac.prepared import PartName
-from dac.prepared_writer import NewPart, NewSet
 from dac.settings import Data, DataName, DownloadSet
 
 DIGIT_PARTS: dict[PartName, tuple[int, ...]] = {"train": (0, 2, 4), "test": (1, 3), "dev": (5,)}

@@ -14,7 +14,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from dac import files, params, prepared
+from dac import files, params
+from dac.data import prepared
 from dac.errors import UserError, exit_code_of
 from dac.logs import say
 from dac.settings import LabeledList, Task

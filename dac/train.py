@@ -16,8 +16,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from dac import checkpoint, prepared, split
+from dac import checkpoint, split
 from dac.batches import Batches, RunData, run_data
+from dac.data import prepared
 from dac.errors import UserError, exit_code_of
 from dac.files import locked, write_bytes, write_json, write_text
 from dac.logs import say
@@ -59,7 +60,8 @@ def choose_device(name: str) -> torch.device:
         raise UserError(f"device {name!r} cannot be used ({reason}); try --device cpu") from None
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True, warn_only=True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # a third of a step on a CPU
+    # Filling fresh memory took a third of a step on a CPU; nothing here reads it unwritten.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.backends.cudnn.benchmark = False
     return device
 

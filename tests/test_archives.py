@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from full_disk import fill_disk
 
-from dac import archives
-from dac.archives import extract
+from dac.data import archives
+from dac.data.archives import extract
 from dac.errors import UserError
 
 GOOD = {"set/a.txt": b"first", "set/deep/b.bin": bytes(3000), "set/empty": b""}

@@ -17,7 +17,7 @@ def demo(params, out):
 def test_the_demo_leaves_a_table_and_pictures_and_resumes(tmp_path):
     params = toy.toy_params(tmp_path).path
     raw = yaml.safe_load(params.read_text())
-    raw["suites"]["demo"] |= {"methods": ["fixmatch", "dac"], "seeds": [1, 2]}
+    raw["suites"]["demo"] |= {"methods": ["fixmatch", "dac"], "seeds": [1]}
     params.write_text(yaml.safe_dump(raw))
     out = tmp_path / "demo"
     done = demo(params, out)
@@ -25,18 +25,16 @@ def test_the_demo_leaves_a_table_and_pictures_and_resumes(tmp_path):
     table = pd.read_csv(out / "table.csv")
     assert sorted(zip(table["method"], table["seed"], strict=True)) == [
         ("dac", 1),
-        ("dac", 2),
         ("fixmatch", 1),
-        ("fixmatch", 2),
     ]
     assert (out / "consensus.png").stat().st_size > 5000 and (out / "heads.png").exists()
     assert done.stdout == (out / "table.md").read_text()
 
-    finished = (out / "runs/digits-6-30/dac/seed1/model.pt").stat().st_mtime_ns
-    (out / "runs/digits-6-30/dac/seed2/metrics.json").unlink()
+    finished = (out / "runs/digits-6-30/fixmatch/seed1/model.pt").stat().st_mtime_ns
+    (out / "runs/digits-6-30/dac/seed1/metrics.json").unlink()
     again = demo(params, out)
     assert again.returncode == 0 and again.stdout == done.stdout
-    assert (out / "runs/digits-6-30/dac/seed1/model.pt").stat().st_mtime_ns == finished
+    assert (out / "runs/digits-6-30/fixmatch/seed1/model.pt").stat().st_mtime_ns == finished
 
 
 def test_a_failing_run_is_named_with_its_message(tmp_path):

@@ -10,8 +10,8 @@ import pytest
 from full_disk import fill_disk
 from http_server import Server, cut, other, serving, shifted, stall, status, unmeasured, whole
 
+from dac.data.fetch import FetchError, Patience, fetch
 from dac.errors import UserError
-from dac.fetch import FetchError, Patience, fetch
 
 CONTENT = random.Random(1).randbytes(300_000)
 NAME = "/set.tar.gz"
@@ -94,7 +94,7 @@ def test_tries_are_counted_and_waits_double(
     server: Server, partial: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("dac.fetch.time.sleep", waits.append)
+    monkeypatch.setattr("dac.data.fetch.time.sleep", waits.append)
     server.faults[NAME] = [status(503)] * 9
     with pytest.raises(FetchError, match=r"HTTP 503 .*\(4 tries\)"):
         fetch(server.url(NAME), partial, Patience(timeout=5.0, retries=3, wait=0.5))

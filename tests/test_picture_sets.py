@@ -18,10 +18,10 @@ from tiny_sets import (
 )
 
 from dac import prepare
-from dac.decode import decode
+from dac.data.decode import decode
+from dac.data.picture_sets import IMAGENET30, read_list
+from dac.data.prepared import load
 from dac.errors import UserError, exit_code_of
-from dac.picture_sets import IMAGENET30, read_list
-from dac.prepared import load
 from dac.torchvision_schemas import torchvision
 
 transforms = torchvision.transforms

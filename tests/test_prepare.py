@@ -15,10 +15,11 @@ import torch
 from sklearn.datasets import load_digits
 from tiny_sets import cifar100_files, cifar100_params, cifar_batch, write_files, write_params
 
-from dac import cifar_files, prepare
+from dac import prepare
+from dac.data import cifar_files
+from dac.data.prepared import load
 from dac.errors import UserError, exit_code_of
 from dac.files import locked
-from dac.prepared import load
 from dac.settings import Data
 
 Stage = Callable[..., tuple[int, str]]

@@ -12,10 +12,11 @@ import pytest
 from full_disk import fill_disk
 from tiny_sets import write_params
 
-from dac import prepare, prepared, prepared_writer
+from dac import prepare
+from dac.data import prepared, prepared_writer
+from dac.data.prepared import load
+from dac.data.prepared_writer import NewPart, NewSet
 from dac.errors import UserError, exit_code_of
-from dac.prepared import load
-from dac.prepared_writer import NewPart, NewSet
 
 Stage = Callable[[], tuple[int, str]]
 
@@ -187,7 +188,7 @@ def test_a_full_disk_leaves_nothing_finished_and_the_next_run_succeeds(
 def test_too_little_space_is_said_before_any_work(
     tmp_path: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dac.disk.free_bytes", lambda folder: 1_000_000)
+    monkeypatch.setattr("dac.data.disk.free_bytes", lambda folder: 1_000_000)
     code, messages = stage()
     assert code == 2
     assert "needs 1.4 MB and its disk has 1.0 MB free" in messages

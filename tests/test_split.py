@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dac import files, params, prepared, prepared_writer, split
+from dac import files, params, split
+from dac.data import prepared, prepared_writer
 from dac.errors import UserError, exit_code_of
 from dac.settings import Pool, Task
 from dac.split import Split, TrainLabels

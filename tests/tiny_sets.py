@@ -15,7 +15,7 @@ import yaml
 from pictures import photographs
 from PIL import Image
 
-from dac.picture_sets import IMAGENET30
+from dac.data.picture_sets import IMAGENET30
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 ARCHIVE = "cifar-100-python.tar.gz"

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 import yaml
 
-from dac import prepared, split
+from dac import split
 from dac.batches import RunData
 from dac.checkpoint import saved
+from dac.data import prepared
 from dac.loop import StopRequest
 from dac.params import Params, load
 from dac.prepare import prepare
@@ -46,9 +47,7 @@ def toy_root(folder: Path) -> Path:
     settings = params.file
     prepare(root, "digits", settings.prepare["digits"], settings.download.sets["digits"])
     labels = split.train_labels(prepared.load(root, "digits"))
-    split.save(
-        split.make(TASK, params.task(TASK), 1, labels), split.default_path(root, TASK, 1)
-    )
+    split.save(split.make(TASK, params.task(TASK), 1, labels), split.default_path(root, TASK, 1))
     return root
 
 

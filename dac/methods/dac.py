@@ -99,7 +99,11 @@ class Dac(Method):
             self.tau_open.copy_(threshold + self.settings.otsu_eps)
         return soft_rejection(score, self.tau_open, self.settings.rejection_temperature)
 
+    def start_epoch(self, clock: Clock) -> None:
+        self.objective.start_epoch(clock)
+
     def finish_step(self) -> None:
+        self.objective.finish_step()
         if self.unwritten is not None:
             self.bank.write(*self.unwritten)
             self.unwritten = None
@@ -119,7 +123,7 @@ class Dac(Method):
         """tau_open of the score memory, taken back through the min-max of Eq. (8)."""
         low, high = self.memory.range()
         tau_open = otsu_threshold(self.memory.score, self.memory.counted())
-        return low + tau_open * (high - low + self.memory.eps)
+        return low + (tau_open + self.settings.otsu_eps) * (high - low + self.memory.eps)
 
     def agreement(self, features: Tensor) -> Tensor | None:
         """exp(-L1) of every head pair, B x K x K (Figs. 2 and 6)."""

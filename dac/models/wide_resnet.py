@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """Images B x 3 x 32 x 32 to pooled features B x 128 (any side that three strides divide)."""
+    """Images B x 3 x 32 x 32 to pooled features B x 128 (or another side)."""
 
     def __init__(self, depth: int = 28, widen: int = 2) -> None:
         super().__init__()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dac.disk import write_all, writing
+from dac.data.disk import write_all, writing
 from dac.files import CHUNK
 from dac.logs import Progress, say
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy._core.multiarray import _reconstruct  # what numpy's own pickles call
 
+from dac.data.prepared_writer import NewPart, NewSet
 from dac.errors import UserError
-from dac.prepared_writer import NewPart, NewSet
 from dac.settings import Data
 
 SIDE = 32

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from dac.disk import free_bytes, write_all, writing
+from dac.data.disk import free_bytes, write_all, writing
 from dac.errors import UserError
 from dac.files import CHUNK
 from dac.logs import Progress

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dac import raw
-from dac.decode import Faults, decoded
-from dac.prepared_writer import NewPart, NewSet
+from dac.data import raw
+from dac.data.decode import Faults, decoded
+from dac.data.prepared_writer import NewPart, NewSet
 from dac.settings import Data
 
 UNKNOWN = -1

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from dac import raw
+from dac.data import raw
+from dac.data.picture_parts import UNKNOWN, Row, class_folders, new_set, rows_below
+from dac.data.prepared_writer import NewSet
 from dac.errors import UserError
-from dac.picture_parts import UNKNOWN, Row, class_folders, new_set, rows_below
-from dac.prepared_writer import NewSet
 from dac.settings import Data
 
 IMAGENET30 = (

@@ -1,4 +1,4 @@
-"""Writes the prepared format (see `dac/prepared.py`): every part in a stream, meta.json last.
+"""Writes the prepared format (see `dac/data/prepared.py`): every part in a stream, meta.json last.
 
 A set that was interrupted has no meta.json, is not read by anyone and is started afresh.
 """
@@ -12,11 +12,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dac.disk import check_space, writing
+from dac.data.disk import check_space, writing
+from dac.data.prepared import PartName, folder_of, load
 from dac.errors import UserError
 from dac.files import atomic, locked, write_json
 from dac.logs import Progress
-from dac.prepared import PartName, folder_of, load
 
 FORMAT = 1
 

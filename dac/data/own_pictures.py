@@ -6,11 +6,11 @@ which count as unknown and get the ids behind them.
 
 from pathlib import Path
 
-from dac import raw
+from dac.data import raw
+from dac.data.picture_parts import Row, class_folders, new_set, rows_below
+from dac.data.prepared_writer import NewSet
 from dac.errors import UserError
 from dac.files import canonical_hash
-from dac.picture_parts import Row, class_folders, new_set, rows_below
-from dac.prepared_writer import NewSet
 from dac.settings import Data
 
 LAYOUT = (

@@ -3,7 +3,7 @@
 `<root>/prepared/<set>/` holds per part `<part>.npy` (uint8, N x 3 x H x W, can be memory-mapped),
 `<part>_labels.npy` (int64 original class ids, -1 where unknown) and, for sets made of picture
 files, `<part>_files.txt` (one name per line). `meta.json` is written last: a folder without it
-counts as empty. Written by `dac/prepared_writer.py`.
+counts as empty. Written by `dac/data/prepared_writer.py`.
 """
 
 from dataclasses import dataclass

@@ -9,10 +9,10 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from dac.archives import is_archive
-from dac.disk import writing
+from dac.data.archives import is_archive
+from dac.data.disk import writing
+from dac.data.fetch import FetchError, Patience, fetch
 from dac.errors import UserError
-from dac.fetch import FetchError, Patience, fetch
 from dac.files import digest, sync_folder
 from dac.logs import say
 from dac.settings import Archive, Download, DownloadSet

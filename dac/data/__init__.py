@@ -1,0 +1,1 @@
+"""Data sets on disk: getting the official files, reading them, the prepared format."""
