@@ -45,7 +45,7 @@ lock:
 	build/lock/bin/pip install --quiet -r requirements.in
 	( echo "# Every package of the environment, pinned. Made by \`make lock\` from requirements.in."; \
 	  echo "# torch installs its CUDA build where there is one and its CPU build elsewhere, so no hashes."; \
-	  build/lock/bin/pip freeze | sed 's/+cpu//' | grep -v '^nvidia-\|^triton' ) > requirements.lock
+	  build/lock/bin/pip freeze --all | sed 's/+cpu//' | grep -v '^pip=\|^nvidia-\|^triton' ) > requirements.lock
 
 clean:
 	rm -rf $(VENV) build demo

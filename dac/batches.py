@@ -15,6 +15,7 @@ from torch import Tensor
 
 from dac.augment import Policy, strong, weak
 from dac.data.prepared import Part
+from dac.errors import UserError
 from dac.methods.base import Batch, ViewCounts
 from dac.settings import Data, Train
 from dac.split import Split
@@ -44,6 +45,12 @@ class RunData:
 def run_data(split: Split, train: Part, test: Part, data: Data, settings: Train) -> RunData:
     """Put a split and its images together; `pool_includes_labeled` is decided here."""
     labels = relabel(train.labels, split.known)
+    test_labels = relabel(test.labels, split.known)
+    if not np.any((test_labels >= 0) & (test_labels < split.num_known)):
+        raise UserError(
+            f"the test images of {split.task} show none of its {split.num_known} known classes; "
+            "add some to the test part and prepare the data again"
+        )
     pool = split.unlabeled
     if settings.pool_includes_labeled:
         pool = np.union1d(pool, split.labeled)
@@ -55,7 +62,7 @@ def run_data(split: Split, train: Part, test: Part, data: Data, settings: Train)
         pool_index=pool,
         pool_labels=labels[pool],
         test_images=test.images,
-        test_labels=relabel(test.labels, split.known),
+        test_labels=test_labels,
         policy=policy(data),
         split_hash=split.hash,
     )

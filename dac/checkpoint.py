@@ -28,19 +28,18 @@ def to_bytes(state: dict[str, Any]) -> bytes:
 
 
 def from_file(path: Path) -> dict[str, Any]:
-    """Tensors and plain containers only; anything else in the file is refused, not executed."""
+    """A saved state: tensors and plain containers only; other content is refused, not executed."""
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"checkpoint {path} does not exist; train first") from None
     except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
-            f"checkpoint {path} cannot be read ({reason}); "
-            "delete it and train again, which resumes from the newest good checkpoint"
+            f"checkpoint {path} cannot be read ({reason}); delete it and train again"
         ) from error
-    if not isinstance(state, dict):
-        raise UserError(f"checkpoint {path} holds a {type(state).__name__}, not a training state")
+    if not isinstance(state, dict) or not isinstance(state.get("run"), dict):
+        raise UserError(f"{path} is no checkpoint of dac; delete it and train again")
     return state
 
 

@@ -20,13 +20,14 @@ def consensus(probs: Tensor, form: Literal["paper", "released"] = "paper") -> Te
     `paper`: mean over pairs i != j of exp(-L1), Eq. (7). `released`: exp of minus the mean absolute
     difference over all ordered pairs (i = j included) and classes, a narrow band below 1.
     """
-    _, K, C = probs.shape
+    _, num_heads, num_known = probs.shape
     distance = pairwise_l1(probs.float())
     if form == "released":
-        return torch.exp(-distance.sum(dim=(1, 2)) / (K * K * C))
-    if K == 1:
+        return torch.exp(-distance.sum(dim=(1, 2)) / (num_heads * num_heads * num_known))
+    if num_heads == 1:
         return torch.ones_like(distance[:, 0, 0])  # no pair disagrees
-    return (torch.exp(-distance).sum(dim=(1, 2)) - K) / (K * (K - 1))  # minus the diagonal's ones
+    without_diagonal = torch.exp(-distance).sum(dim=(1, 2)) - num_heads
+    return without_diagonal / (num_heads * (num_heads - 1))
 
 
 def open_set_targets(probs: Tensor, score: Tensor) -> Tensor:

@@ -15,11 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dac import aggregate
+from dac.checkpoint import refuse_other_run
 from dac.errors import RunFailed, UserError, exit_code_of
-from dac.files import write_text
+from dac.files import read_json, write_text
 from dac.logs import Progress, say
 from dac.params import DEFAULT_PATH, load
 
+ONE_THREAD = os.environ | {"OMP_NUM_THREADS": "1"}  # busy threads on a shared core crawl
 LONGEST_RUN_FIRST = ("dac-released", "dac", "fixmatch", "labeled-only")
 
 
@@ -28,7 +30,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("demo"))
     parser.add_argument("--suite", default="demo")
     parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     if options.jobs < 1:
         raise UserError(f"--jobs is {options.jobs}, expected at least 1")
@@ -57,6 +59,7 @@ class Stages:
 
     def __init__(self, out: Path, params: Path) -> None:
         self.out, self.runs = out, out / "runs"
+        self.params = params
         self.settings = ("--params", params)
         self.places = ("--root", out / "data", *self.settings)
 
@@ -65,14 +68,25 @@ class Stages:
         path.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", f"dac.{stage}", *map(str, options)]
         with path.open("a") as file:
-            done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT)
+            done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=ONE_THREAD)
         if done.returncode:
             last = path.read_text().strip().splitlines()[-1:] or ["no message"]
             raise RunFailed(f"`{' '.join(command[1:])}` ended with {done.returncode}: {last[0]}")
 
+    def is_finished(self, out: Path, task: str, method: str, seed: int) -> bool:
+        """Whether the run's metrics are there; those of other parameters are an error."""
+        path = out / "metrics.json"
+        if not path.exists():
+            return False
+        metrics = read_json(path, "metrics of a run")
+        split_hash = {"split_hash": metrics["run"].get("split_hash")}
+        expected = load(self.params).run(task, method, seed).identity() | split_hash
+        refuse_other_run(metrics, expected, out)
+        return True
+
     def run(self, task: str, method: str, seed: int) -> None:
         out = self.runs / task / method / f"seed{seed}"
-        if (out / "metrics.json").exists():
+        if self.is_finished(out, task, method, seed):
             return
         log = f"{task}-{method}-seed{seed}"
         chosen = ("--task", task, "--method", method, "--seed", seed)

@@ -38,7 +38,7 @@ def exit_code_of(main: Callable[[], None]) -> int:
         print(f"stopped: {stopped}", file=sys.stderr)
         return STOPPED
     except KeyboardInterrupt:
-        print("interrupted; start again to resume from the last checkpoint", file=sys.stderr)
+        print("interrupted; run the same command again to go on", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output has gone (`... | head`)
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - lives until the process ends

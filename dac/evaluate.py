@@ -53,7 +53,7 @@ def main() -> None:
     run = params.run(*_identity(model, options.run))
     device = choose_device(options.device)
     data = load_data(run, options.root)
-    expected = run.as_dict() | {"split_hash": data.split_hash}
+    expected = run.identity() | {"split_hash": data.split_hash}
     checkpoint.refuse_other_run(model, expected, options.run / "model.pt")
     metrics, arrays = evaluate(run, data, model, params.file.evaluate.last_evaluations, device)
     buffer = io.BytesIO()
@@ -68,7 +68,9 @@ def _identity(model: dict[str, Any], folder: Path) -> tuple[str, str, int]:
         run = model["run"]
         return run["task"]["name"], run["method"]["name"], run["seed"]
     except (KeyError, TypeError):
-        raise UserError(f"{folder / 'model.pt'} is no model file of dac; train again") from None
+        raise UserError(
+            f"{folder / 'model.pt'} does not say which run it is; delete it and train again"
+        ) from None
 
 
 def evaluate(
@@ -136,11 +138,12 @@ def thresholds(method: Method, test: Outputs, pool: Outputs) -> dict[str, float]
 def open_set_metrics(
     method: Method, data: RunData, test: Outputs, pool: Outputs
 ) -> dict[str, dict[str, float]]:
-    """Balanced accuracy and rates under each rule, and the two trivial rules as anchors."""
+    """Balanced accuracy and rates under each rule, and the two trivial rules as anchors.
+
+    NaN where there is nothing to measure: Semi-iNat tests on known classes only.
+    """
     rules = thresholds(method, test, pool)
     rules |= {"reject_nothing": -np.inf, "reject_everything": np.inf}
-    if not (~data.is_known_test).any():
-        return {}  # Semi-iNat tests on known classes only: closed-set numbers are all there is
     return {name: _under(threshold, data, test, pool) for name, threshold in rules.items()}
 
 
@@ -152,11 +155,11 @@ def _under(threshold: float, data: RunData, test: Outputs, pool: Outputs) -> dic
     pool_recall, pool_rejection = rates(
         data.pool_labels[judged] < data.num_known, pool.scores[judged] >= threshold
     )
+    has_outliers = bool(np.any(data.test_labels >= data.num_known))
+    accuracy = open_set_balanced_accuracy(data.test_labels, predictions, data.num_known)
     return {
         "threshold": threshold,
-        "balanced_accuracy": open_set_balanced_accuracy(
-            data.test_labels, predictions, data.num_known
-        ),
+        "balanced_accuracy": accuracy if has_outliers else float("nan"),
         "inlier_recall": recall,
         "outlier_rejection": rejection,
         "pool_inlier_recall": pool_recall,

@@ -48,7 +48,14 @@ def explain(error: OSError, path: Path) -> str | None:
             f"no space left while writing {path}; nothing was changed there. "
             "Free some space (or raise the quota) and run the same command again"
         )
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR):
+    if error.errno in (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EEXIST,
+    ):
         return (
             f"cannot write {path} ({error.strerror}); "
             "give another folder or mend its permissions, then run the same command again"
@@ -119,14 +126,21 @@ def canonical_hash(value: Any) -> str:
 @contextmanager
 def locked(folder: Path, what: str) -> Iterator[None]:
     """Hold `folder` for one process; a second one is refused. The kernel frees it on any death."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "lock"
-    with path.open("a+") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    except OSError as error:
+        raise UserError(explain(error, path) or f"cannot use {what} {folder} ({error})") from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise
+                raise UserError(
+                    f"{what} {folder} cannot be locked ({error.strerror}): its file system has no "
+                    "locks; give a folder on another one"
+                ) from error
             file.seek(0)
             raise UserError(
                 f"{what} {folder} is in use by {file.read().strip() or 'another process'}; "

@@ -212,7 +212,7 @@ def fit(
         batch = batches.at(step)
         with autocast:
             terms = {name: term.mean() for name, term in network.terms(batch, clock).items()}
-        total = torch.stack(list(terms.values())).sum()
+        total = torch.stack(list(terms.values())).sum()  # for DAC Eq. (14)
         optimizer.zero_grad(set_to_none=True)
         total.backward()
         optimizer.step()

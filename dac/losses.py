@@ -46,8 +46,8 @@ def pseudo_label(weak: Tensor, strong: Tensor, *, tau: float, hard: bool = True)
 
 def head_supervised(logits: Tensor, labels: Tensor) -> Tensor:
     """L_s of every head, mean over heads: B x K x C logits."""
-    B, K, _ = logits.shape
-    labels = labels.repeat(B // len(labels))[:, None].expand(B, K)
+    rows, num_heads, _ = logits.shape
+    labels = labels.repeat(rows // len(labels))[:, None].expand(rows, num_heads)
     return F.cross_entropy(_wide(logits).flatten(0, 1), labels.flatten())
 
 
@@ -77,16 +77,16 @@ class _MutualInformation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor) -> Tensor:
-        B, K, C = logits.shape
+        B, num_heads, C = logits.shape
         p = logits.softmax(dim=2)
-        flat = p.reshape(B, K * C)
+        flat = p.reshape(B, num_heads * C)
         log_mean = flat.mean(dim=0).clamp_min(LOG_FLOOR).log()
         total = logits.new_zeros(())
         gradient = torch.zeros_like(flat)
-        heads_per_block = max(1, GRAM_ELEMENTS // (C * K * C))
-        for first in range(0, K, heads_per_block):  # blocks of heads, usually one
-            rows = slice(first * C, min(first + heads_per_block, K) * C)
-            rest = slice(first * C, K * C)  # pairs with earlier heads are done
+        heads_per_block = max(1, GRAM_ELEMENTS // (C * num_heads * C))
+        for first in range(0, num_heads, heads_per_block):  # blocks of heads, usually one
+            rows = slice(first * C, min(first + heads_per_block, num_heads) * C)
+            rest = slice(first * C, num_heads * C)  # pairs with earlier heads are done
             joint = (flat[:, rows].T @ flat[:, rest]).div_(B)
             ratio = joint.clamp_min(LOG_FLOOR).log_()
             ratio.sub_(log_mean[rows, None]).sub_(log_mean[rest])
@@ -94,8 +94,8 @@ class _MutualInformation(torch.autograd.Function):
             total += torch.dot(joint.view(-1), ratio.view(-1))
             gradient[:, rows] += flat[:, rest] @ ratio.T
             gradient[:, rest] += flat[:, rows] @ ratio
-        pairs = max(1, K * (K - 1) // 2)
-        gradient = gradient.view(B, K, C).div_(B * pairs)
+        pairs = max(1, num_heads * (num_heads - 1) // 2)
+        gradient = gradient.view(B, num_heads, C).div_(B * pairs)
         gradient.sub_((gradient * p).sum(dim=2, keepdim=True)).mul_(p)  # through the softmax
         ctx.save_for_backward(gradient)
         return total / pairs

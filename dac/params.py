@@ -27,6 +27,7 @@ from dac.settings import (
 )
 
 DEFAULT_PATH = Path("params.yaml")
+OPERATIONAL = {"checkpoint_every", "workers"}
 Entry = TypeVar("Entry")
 
 
@@ -41,6 +42,12 @@ class Run:
     data: Data
     train: Train
     method: MethodSettings
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the result: everything but how often to save and log, and reader threads."""
+        everything = self.as_dict()
+        train = {k: v for k, v in everything["train"].items() if k not in OPERATIONAL}
+        return everything | {"train": train}
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -70,13 +77,19 @@ class Params:
         task = self.task(task_name)
         entry = _pick(self.file.methods, method_name, "method", self.path)
         check_seed(seed)
+        train = Train(**_train_values(self.file, task, entry))
+        if train.nesterov and train.momentum == 0:
+            raise UserError(
+                f"{self.path} gives {task_name} with {method_name} nesterov: true and momentum: 0; "
+                "Nesterov's step needs a momentum above 0, or set nesterov: false"
+            )
         return Run(
             task_name=task_name,
             method_name=method_name,
             seed=seed,
             task=task,
             data=self.file.prepare[task.data],
-            train=Train(**_train_values(self.file, task, entry)),
+            train=train,
             method=SETTINGS[entry.method](**entry.settings | entry.by_data.get(task.data, {})),
         )
 

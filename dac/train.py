@@ -80,7 +80,7 @@ def load_data(run: Run, root: Path) -> RunData:
 
 def train(run: Run, data: RunData, out: Path, device: torch.device, stop: StopRequest) -> None:
     """Train (or go on training) into `out`; finished runs are left alone."""
-    identity = run.as_dict() | {"split_hash": data.split_hash}
+    identity = run.identity() | {"split_hash": data.split_hash}
     model_path, work = out / "model.pt", out / "work"
     if model_path.exists():
         checkpoint.refuse_other_run(checkpoint.from_file(model_path), identity, model_path)
@@ -105,11 +105,13 @@ def train(run: Run, data: RunData, out: Path, device: torch.device, stop: StopRe
 
 
 def start(run: Run, data: RunData, device: torch.device) -> Progression:
+    streams = generators(run.seed)
     network = build_network(
         run,
         num_known=data.num_known,
         num_labeled=len(data.labeled_index),
         pool=len(data.pool_index),
+        streams=streams,
     ).to(device)
     if device.type == "cuda":
         network.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -119,7 +121,7 @@ def start(run: Run, data: RunData, device: torch.device) -> Progression:
         network=network,
         optimizer=make_optimizer(network, run.train),
         ema=Ema(network, run.train.ema_decay),
-        streams=generators(run.seed),
+        streams=streams,
     )
 
 
@@ -138,12 +140,12 @@ def finish(
     write_json(
         out / "run.json",
         {
-            "run": identity,
+            "run": run.as_dict() | {"split_hash": identity["split_hash"]},
             "provenance": provenance(device),
             "finished_unix": time.time(),
             "wall_seconds_of_last_start": time.time() - began,
             "training_seconds": progress.seconds,
-            "images_per_second": per_step * run.train.steps / max(progress.seconds, 1e-9),
+            "views_per_second": per_step * run.train.steps / max(progress.seconds, 1e-9),
             "peak_memory_bytes": peak_memory_bytes(device),
         },
     )

@@ -124,7 +124,7 @@ def test_run_json_says_where_the_numbers_come_from(undisturbed):
     assert record["run"]["task"]["name"] == TASK
     assert len(record["run"]["split_hash"]) == 64
     assert record["provenance"]["packages"]["torch"] == torch.__version__
-    assert record["images_per_second"] > 0 and record["peak_memory_bytes"] > 0
+    assert record["views_per_second"] > 0 and record["peak_memory_bytes"] > 0
 
 
 def test_history_has_losses_and_evaluations(undisturbed):

@@ -1,4 +1,4 @@
-"""Histogram of normalized consensus scores, inliers against outliers (Figs. 2a and 7).
+"""Histogram of normalized scores (for DAC the consensus), inliers and outliers (Figs. 2a, 7).
 
 python -m dac.figures.histogram --run runs/digits-6-30/dac/seed1 --out histogram.png
 """
@@ -34,8 +34,10 @@ def draw(scores: np.ndarray, is_inlier: np.ndarray, threshold: float, bins: int)
             label=f"{name} (n = {int(chosen.sum())})",
             ax=axes,
         )
-    axes.axvline((threshold - low) / width, color="0.2", linewidth=1, linestyle="--", label="Otsu")
-    axes.set(xlabel="normalized consensus score", ylabel="density", xlim=(0, 1))
+    axes.axvline(
+        (threshold - low) / width, color="0.2", linewidth=1, linestyle="--", label="threshold"
+    )
+    axes.set(xlabel="normalized inlier score", ylabel="density", xlim=(0, 1))
     axes.legend(frameon=False, loc="upper left")
     sns.despine(figure)
     return figure
@@ -51,7 +53,7 @@ def main() -> None:
     use_theme()
     figure = draw(
         arrays["test_scores"],
-        arrays["test_labels"] < arrays["num_known"],
+        (arrays["test_labels"] >= 0) & (arrays["test_labels"] < arrays["num_known"]),
         float(arrays["published_threshold"]),
         load(options.params).file.evaluate.histogram_bins,
     )

@@ -22,9 +22,20 @@ def build_method(settings: MethodSettings, sizes: Sizes, generator: torch.Genera
             return Dac(sizes, settings, generator)
 
 
-def build_network(run: Run, *, num_known: int, num_labeled: int, pool: int) -> Network:
-    """The network of a run. Encoder and target head start alike for every method of a seed."""
-    streams = generators(run.seed)
+def build_network(
+    run: Run,
+    *,
+    num_known: int,
+    num_labeled: int,
+    pool: int,
+    streams: dict[str, torch.Generator] | None = None,
+) -> Network:
+    """The network of a run. Encoder and target head start alike for every method of a seed.
+
+    A method keeps `streams["method"]` for draws inside its steps: training passes the dictionary
+    that it also saves, so that such draws go on where they were.
+    """
+    streams = generators(run.seed) if streams is None else streams
     with seeded(streams["weights"]):
         backbone = build_backbone(run.train.backbone)
     sizes = Sizes(
@@ -34,6 +45,7 @@ def build_network(run: Run, *, num_known: int, num_labeled: int, pool: int) -> N
         pool=pool,
         batch=run.train.batch,
         unlabeled_batch=run.train.mu * run.train.batch,
+        xavier_head=bool(backbone.xavier_head),
     )
     with seeded(streams["weights"]):
         method = build_method(run.method, sizes, streams["method"])

@@ -65,6 +65,8 @@ class Sizes:
     pool: int
     batch: int
     unlabeled_batch: int
+    xavier_head: bool
+    """How the target head starts, which goes with the backbone (docs/protocol.md, "Heads")."""
 
 
 class Method(nn.Module):

@@ -83,8 +83,8 @@ class Dac(Method):
         over_pairs = s.num_heads * (s.num_heads - 1) if s.mi_reduction == "sum" else 1
         self_training = losses.head_pseudo_label(weak, strong, tau=s.head_tau)
         terms = {
-            "heads_supervised": over_heads * losses.head_supervised(x, batch.y),
-            "heads_unlabeled": over_heads * s.lambda_u_heads * self_training,
+            "heads_supervised": over_heads * losses.head_supervised(x, batch.y),  # Eq. (5)
+            "heads_unlabeled": over_heads * s.lambda_u_heads * self_training,  # Eq. (5)
         }
         if s.lambda_mi > 0:
             terms["mutual_information"] = (  # Eq. (6)

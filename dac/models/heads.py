@@ -5,9 +5,10 @@
 from torch import Tensor, nn
 
 
-def target_head(feature_dim: int, num_known: int) -> nn.Linear:
+def target_head(feature_dim: int, num_known: int, *, xavier: bool) -> nn.Linear:
     """f_cls: Xavier-normal weights, zero bias, as the release."""
-    return _xavier(nn.Linear(feature_dim, num_known))
+    head = nn.Linear(feature_dim, num_known)
+    return _xavier(head) if xavier else head
 
 
 def projection(feature_dim: int, dim: int) -> nn.Sequential:

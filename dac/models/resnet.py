@@ -14,6 +14,8 @@ _resnet = torchvision.models.resnet
 class ResNet(nn.Module):
     """Images B x 3 x 224 x 224 to pooled features, B x 512 (basic) or B x 2048 (bottleneck)."""
 
+    xavier_head = False
+
     def __init__(self, *, bottleneck: bool) -> None:
         super().__init__()
         block = _resnet.Bottleneck if bottleneck else _resnet.BasicBlock

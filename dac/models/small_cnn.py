@@ -6,12 +6,14 @@ from torch import Tensor, nn
 class SmallCNN(nn.Module):
     """Images of side 4 or more to pooled features B x 64."""
 
-    def __init__(self, widths: tuple[int, ...] = (16, 32, 64)) -> None:
+    xavier_head = True
+
+    def __init__(self) -> None:
         super().__init__()
-        self.feature_dim = widths[-1]
+        self.feature_dim = 64
         self.layers = nn.Sequential()
         width_in = 3
-        for width in widths:
+        for width in (16, 32, 64):
             stride = 1 if width_in == 3 else 2
             self.layers += nn.Sequential(
                 nn.Conv2d(width_in, width, 3, stride=stride, padding=1, bias=False),

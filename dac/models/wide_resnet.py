@@ -37,10 +37,12 @@ class Block(nn.Module):
 class WideResNet(nn.Module):
     """Images B x 3 x 32 x 32 to pooled features B x 128 (or another side)."""
 
-    def __init__(self, depth: int = 28, widen: int = 2) -> None:
+    xavier_head = True
+
+    def __init__(self) -> None:
         super().__init__()
-        blocks = (depth - 4) // 6
-        widths = [16, 16 * widen, 32 * widen, 64 * widen]
+        blocks = 4  # a group; 28 layers in all
+        widths = [16, 32, 64, 128]
         self.feature_dim = widths[-1]
         self.stem = nn.Conv2d(3, widths[0], 3, padding=1)
         self.groups = nn.Sequential()
