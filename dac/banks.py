@@ -8,6 +8,7 @@ from torch.nn import functional as F
 class Bank(nn.Module):
     """Q_z and Q_q. Starts with random unit vectors and uniform targets, so its logs are finite."""
 
+    training_only = True  # evaluation does without; left out of the finished model file
     z: Tensor
     q: Tensor
     position: Tensor

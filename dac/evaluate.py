@@ -91,6 +91,7 @@ def evaluate(
         network, data.train_images, data.policy, index=data.pool_index, batch=batch, device=device
     )
     accuracies = model["closed_accuracies"]
+    rules = thresholds(network.method, test, pool)
     metrics: dict[str, Any] = {
         "closed": {
             "best": model["best"]["closed_accuracy"],
@@ -101,9 +102,9 @@ def evaluate(
         "best_step": model["best"]["step"],
         "auroc": auroc(data.is_known_test, test.scores),
         "pool_auroc": _pool_auroc(data, pool),
-        "open": open_set_metrics(network.method, data, test, pool),
+        "open": open_set_metrics(rules, data, test, pool),
     }
-    return metrics, _arrays(data, test, pool, network.method)
+    return metrics, _arrays(data, test, pool, rules["published"])
 
 
 def load_network(
@@ -116,10 +117,9 @@ def load_network(
         num_labeled=len(data.labeled_index),
         pool=len(data.pool_index),
     )
-    left_out = tuple(f"method.{name}." for name in network.method.training_only)
     fresh = network.state_dict()
-    optional = {name: t for name, t in fresh.items() if left_out and name.startswith(left_out)}
-    network.load_state_dict(optional | state)
+    left_out = {name: t for name, t in fresh.items() if not network.needed_for_evaluation(name)}
+    network.load_state_dict(left_out | state)
     return network.to(device)
 
 
@@ -127,7 +127,7 @@ def thresholds(method: Method, test: Outputs, pool: Outputs) -> dict[str, float]
     """Every decision rule's threshold on the test scores."""
     test_scores, pool_scores = torch.from_numpy(test.scores), torch.from_numpy(pool.scores)
     found = {
-        "published": float(method.threshold(test_scores)),
+        "published": float(method.threshold(test_scores, pool_scores)),
         "transductive": float(otsu_threshold(test_scores)),
         "inductive": float(otsu_threshold(pool_scores)),
     }
@@ -136,15 +136,16 @@ def thresholds(method: Method, test: Outputs, pool: Outputs) -> dict[str, float]
 
 
 def open_set_metrics(
-    method: Method, data: RunData, test: Outputs, pool: Outputs
+    rules: dict[str, float], data: RunData, test: Outputs, pool: Outputs
 ) -> dict[str, dict[str, float]]:
     """Balanced accuracy and rates under each rule, and the two trivial rules as anchors.
 
     NaN where there is nothing to measure: Semi-iNat tests on known classes only.
     """
-    rules = thresholds(method, test, pool)
-    rules |= {"reject_nothing": -np.inf, "reject_everything": np.inf}
-    return {name: _under(threshold, data, test, pool) for name, threshold in rules.items()}
+    anchors = {"reject_nothing": -np.inf, "reject_everything": np.inf}
+    return {
+        name: _under(threshold, data, test, pool) for name, threshold in (rules | anchors).items()
+    }
 
 
 def _under(threshold: float, data: RunData, test: Outputs, pool: Outputs) -> dict[str, float]:
@@ -172,13 +173,13 @@ def _pool_auroc(data: RunData, pool: Outputs) -> float:
     return auroc(data.pool_labels[judged] < data.num_known, pool.scores[judged])
 
 
-def _arrays(data: RunData, test: Outputs, pool: Outputs, method: Method) -> dict[str, np.ndarray]:
+def _arrays(data: RunData, test: Outputs, pool: Outputs, published: float) -> dict[str, np.ndarray]:
     arrays = {
         "num_known": np.array(data.num_known),
         "test_labels": data.test_labels,
         "test_predictions": test.predictions,
         "test_scores": test.scores,
-        "published_threshold": np.array(float(method.threshold(torch.from_numpy(test.scores)))),
+        "published_threshold": np.array(published),
         "pool_index": data.pool_index,
         "pool_labels": data.pool_labels,
         "pool_predictions": pool.predictions,

@@ -158,8 +158,8 @@ class Progression:
 def evaluated_state(progress: Progression) -> dict[str, Tensor]:
     """What evaluation needs: averaged weights, current buffers, without the training-only ones."""
     state = progress.network.state_dict() | progress.ema.state_dict()
-    left_out = tuple(f"method.{name}." for name in progress.network.method.training_only)
-    return {name: t.detach().clone() for name, t in state.items() if not name.startswith(left_out)}
+    needed = progress.network.needed_for_evaluation
+    return {name: t.detach().clone() for name, t in state.items() if needed(name)}
 
 
 def evaluate_closed(

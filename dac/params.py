@@ -189,11 +189,29 @@ def _merge_bases(entries: dict[Any, Any], section: str, faults: dict[Place, str]
         else:
             below = merged(base, (*seen, base))
             if (section, base) not in faults and isinstance(below, dict):
-                return _overlay(below, differences)
+                return _overlay(_less_specific(below, differences), differences)
             faults.setdefault((section, name), "")
         return differences
 
     return {name: merged(name, (name,)) for name in entries}
+
+
+def _less_specific(base: dict[Any, Any], differences: dict[Any, Any]) -> dict[Any, Any]:
+    """`base` without those values per data set that `differences` gives for all data sets.
+
+    An ablation row with lambda_mi 0 must not get the base's value for digits back.
+    """
+    result = dict(base)
+    for general, specific in (("settings", "by_data"), ("train", "train_by_data")):
+        given, per_data = differences.get(general), base.get(specific)
+        if isinstance(given, dict) and isinstance(per_data, dict):
+            result[specific] = {
+                data: {key: v for key, v in values.items() if key not in given}
+                if isinstance(values, dict)
+                else values
+                for data, values in per_data.items()
+            }
+    return result
 
 
 def _overlay(base: dict[Any, Any], differences: dict[Any, Any]) -> dict[Any, Any]:

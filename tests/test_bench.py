@@ -68,6 +68,15 @@ def test_the_child_process_measures_floor_and_parts(bench: Workbench) -> None:
     assert floor.value is not None and parts.value is not None, floor.note
 
 
+def test_a_missing_compiler_is_a_note_and_not_an_error() -> None:
+    def fails() -> None:
+        raise RuntimeError("No working C++ compiler found\nand a long trace")
+
+    works: dict[str, Callable[[], object]] = {"default": int, "compile": fails}
+    assert steps._first_call(works) == "no compilation: No working C++ compiler found"
+    assert works == {"default": int}
+
+
 def test_the_parts_are_the_step_without_the_backbone(bench: Workbench) -> None:
     """Every loss term of a real step has its part, and the sums count every part once."""
     taken = steps.parts_seconds(bench.dac, 1)

@@ -98,7 +98,8 @@ def test_standard_methods_reject_below_their_published_confidence(params, root):
     scores = np.where(np.arange(n) % 2, 0.95, 0.9499).astype(np.float32)
     outputs = Outputs(np.zeros((n, 6)), scores, None)
     pool = Outputs(np.zeros((len(data.pool_index), 6)), np.ones(len(data.pool_index)), None)
-    found = open_set_metrics(method, data, outputs, pool)["published"]
+    rules = thresholds(method, outputs, pool)
+    found = open_set_metrics(rules, data, outputs, pool)["published"]
     assert found["inlier_recall"] == pytest.approx(np.mean(scores[data.is_known_test] >= 0.95))
 
 

@@ -234,7 +234,7 @@ def test_closed_set_methods_score_by_confidence_and_reject_below_095(method: str
     features = toy.network.encode(toy.pool[:9])
     expected = toy.method.head(features).softmax(dim=1).max(dim=1).values
     assert torch.equal(toy.method.score(features), expected)
-    assert toy.method.threshold(expected).item() == pytest.approx(0.95)
+    assert toy.method.threshold(expected, expected).item() == pytest.approx(0.95)
     assert toy.method.agreement(features) is None and toy.method.trained_threshold() is None
 
 
@@ -246,7 +246,7 @@ def test_dac_scores_by_raw_consensus_and_thresholds_by_otsu(method: str) -> None
         probs = toy.method.heads(toy.method.projection(features)).softmax(dim=2)
     scores = toy.method.score(features).detach()
     assert torch.equal(scores, consensus(probs, toy.run.method.score_form))
-    assert torch.equal(toy.method.threshold(scores), otsu_threshold(scores))
+    assert torch.equal(toy.method.threshold(scores, scores), otsu_threshold(scores))
     agreement = toy.method.agreement(features)
     K = toy.run.method.num_heads
     assert agreement.shape == (POOL, K, K)

@@ -643,3 +643,17 @@ def test_a_file_survives_a_round_trip_through_yaml(tmp_path: Path) -> None:
     path = tmp_path / "params.yaml"
     path.write_text(yaml.safe_dump(yaml.safe_load(PATH.read_text())))
     assert params.load(path).file == PARAMS.file
+
+
+def test_a_variant_that_changes_a_setting_changes_it_on_every_data_set() -> None:
+    assert PARAMS.run("digits-6-30", "dac", 1).method.lambda_mi == 0.1
+    assert PARAMS.run("digits-6-30", "dac-heads", 1).method.lambda_mi == 0.0
+    assert PARAMS.run("digits-6-30", "dac-released", 1).method.lambda_mi == 0.05
+    assert PARAMS.run("semi-inat", "dac-heads", 1).method.num_heads == 6, "the rest is inherited"
+
+
+def test_nesterov_without_momentum_is_refused_before_training() -> None:
+    raw = copy.deepcopy(RAW)
+    raw["tasks"]["digits-6-30"]["train"] = {"momentum": 0.0}
+    with pytest.raises(UserError, match="Nesterov's step needs a momentum above 0"):
+        params.parse(raw, PATH).run("digits-6-30", "dac", 1)

@@ -69,7 +69,7 @@ def same_run(a: Path, b: Path):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_killed_at_random_steps_a_run_ends_with_the_same_bits(method, root, tmp_path, undisturbed):
+def test_killed_at_random_steps_a_run_ends_with_the_same_bits(method, root, tmp_path):
     params = toy.toy_params(tmp_path, checkpoint_every=1)
     reference = tmp_path / "reference"
     toy.train_here(params, method, root, reference)
@@ -193,6 +193,66 @@ def test_a_malicious_checkpoint_is_refused_and_runs_nothing(root, params, tmp_pa
     assert not trace.exists()
 
 
+def test_draws_inside_a_step_go_on_where_they_were_after_a_stop(
+    root, params, tmp_path, monkeypatch
+):
+    from dac import methods
+    from dac.methods.fixmatch import FixMatch
+
+    class Drawing(FixMatch):
+        """FixMatch with a random weight per step, from the generator that methods are given."""
+
+        def __init__(self, sizes, settings, generator):
+            super().__init__(sizes, settings)
+            self.generator = generator
+
+        def terms(self, step):
+            weight = 0.5 + torch.rand((), generator=self.generator)
+            return {name: weight * term for name, term in super().terms(step).items()}
+
+    monkeypatch.setattr(methods, "build_method", lambda s, sizes, g: Drawing(sizes, s, g))
+    toy.train_here(params, "fixmatch", root, tmp_path / "whole")
+    assert toy.train_and_kill(params, "fixmatch", root, tmp_path / "killed", 6)
+    toy.train_here(params, "fixmatch", root, tmp_path / "killed")
+    same_run(tmp_path / "killed", tmp_path / "whole")
+
+
+def test_weights_that_overflow_are_not_saved(root, params, tmp_path, monkeypatch):
+    from dac.models.ema import Ema
+
+    update, calls = Ema.update, []
+
+    def overflow(self):
+        calls.append(None)
+        if len(calls) == 6:  # the last thing before step 6 is saved; its losses were finite
+            next(iter(self.live.values())).data.fill_(float("inf"))
+        update(self)
+
+    monkeypatch.setattr(Ema, "update", overflow)
+    with pytest.raises(RunFailed, match=r"weights 'backbone.* are not finite after step 6"):
+        toy.train_here(params, "fixmatch", root, tmp_path)
+    assert checkpoint.newest(tmp_path / "work")["step"] == 3
+
+
+def test_settings_that_do_not_change_the_result_do_not_block_a_resume(
+    root, params, tmp_path, undisturbed
+):
+    assert toy.train_and_kill(params, "dac", root, tmp_path / "run", 3)
+    other = toy.toy_params(tmp_path, checkpoint_every=2, workers=1)
+    toy.train_here(other, "dac", root, tmp_path / "run")
+    same_run(tmp_path / "run", undisturbed("dac"))
+
+
+@pytest.mark.parametrize("content", [b"", b"no model", None])
+def test_a_file_that_is_no_checkpoint_is_one_message(content, root, params, tmp_path):
+    if content is None:
+        torch.save({"weights": torch.zeros(1)}, tmp_path / "model.pt")
+    else:
+        (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(UserError, match=r"model\.pt .*delete it and train again"):
+        toy.train_here(params, "dac", root, tmp_path)
+
+
 def test_two_processes_cannot_write_one_run_folder(root, params, tmp_path):
     command = [sys.executable, "-m", "dac.train", "--task", TASK, "--method", "dac", "--seed", "1"]
     command += ["--params", str(params.path), "--root", str(root), "--out", str(tmp_path / "run")]
@@ -230,9 +290,9 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_term(
 
     terms = Dac.terms
 
-    def poisoned(self, views, batch, clock):
-        found = terms(self, views, batch, clock)
-        if clock.step >= 7:
+    def poisoned(self, step):
+        found = terms(self, step)
+        if step.clock.step >= 7:
             found[term] = found[term] * float("nan")
         return found
 
@@ -277,6 +337,7 @@ def test_a_disk_that_fills_at_the_end_keeps_the_state_and_no_model(
         ("--device", "tpu9", "try --device cpu"),
         ("--root", "nowhere", "python -m dac.prepare --data digits"),
         ("--params", "absent.yaml", "absent.yaml does not exist"),
+        ("--out", "params.yaml/run", "cannot write params.yaml/run/work/lock"),
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_two(option, value, told, root, tmp_path):

@@ -1,6 +1,6 @@
 """Sections c and d: mutual information and Otsu's threshold against their textbook forms."""
 
-# B batch, K heads, C known classes
+# B batch, K heads (`num_heads`), C known classes
 
 from collections.abc import Callable, Iterator
 
@@ -27,10 +27,10 @@ def textbook_mutual_information(logits: Tensor) -> Tensor:
 
 def gram_mutual_information(logits: Tensor) -> Tensor:
     """The same from one Gram matrix of all heads, (K C) x (K C), with autograd."""
-    B, K, C = logits.shape
+    B, num_heads, C = logits.shape
     p = logits.softmax(dim=2)
     flat = p.flatten(1)
-    joint = (flat.T @ flat / B).view(K, C, K, C).transpose(1, 2)
+    joint = (flat.T @ flat / B).view(num_heads, C, num_heads, C).transpose(1, 2)
     return _mean_over_pairs(joint, p.mean(dim=0))
 
 
@@ -39,9 +39,15 @@ def _mean_over_pairs(joint: Tensor, marginal: Tensor) -> Tensor:
     product = marginal[:, None, :, None] * marginal[None, :, None, :]
     ratio = joint.clamp_min(LOG_FLOOR).log() - product.clamp_min(LOG_FLOOR).log()
     pairs = (joint * ratio).sum(dim=(2, 3))
-    K = len(pairs)
-    first, second = torch.triu_indices(K, K, offset=1, device=joint.device)
+    num_heads = len(pairs)
+    first, second = torch.triu_indices(num_heads, num_heads, offset=1, device=joint.device)
     return pairs[first, second].mean()
+
+
+def elements(shape: tuple[int, int, int]) -> int:
+    """Of the textbook form's largest tensor."""
+    B, num_heads, C = shape
+    return B * num_heads**2 * C**2
 
 
 def information(
@@ -50,9 +56,9 @@ def information(
     large: tuple[int, int, int] = LARGE,
 ) -> Iterator[Row]:
     """Section c: forward and backward; memory beyond the inputs."""
-    B, K, C = small
+    B, num_heads, C = small
     ours, textbook = _measured(bench, small, mutual_information, textbook_mutual_information)
-    what = f"mutual information, B={B}, {K} heads, {C} classes, textbook / ours"
+    what = f"mutual information, B={B}, {num_heads} heads, {C} classes, textbook / ours"
     sizes = f"{textbook[1] / MEGABYTE:,.0f} MB and {ours[1] / MEGABYTE:,.1f} MB"
     yield Row(
         "c",
@@ -64,10 +70,10 @@ def information(
     times = f"{1000 * textbook[0]:,.0f} ms and {1000 * ours[0]:,.1f} ms"
     yield Row("c", f"{what}: time", textbook[0] / ours[0], note=times)
 
-    B, K, C = large
-    growth = B * K * K * C * C / (small[0] * small[1] ** 2 * small[2] ** 2)
+    B, num_heads, C = large
+    growth = elements(large) / elements(small)
     ours, gram = _measured(bench, large, mutual_information, gram_mutual_information)
-    what = f"mutual information, B={B}, {K} heads, {C} classes"
+    what = f"mutual information, B={B}, {num_heads} heads, {C} classes"
     yield Row(
         "c",
         f"{what}: peak",

@@ -121,11 +121,10 @@ class Workbench:
 
     @cached_property
     def step_seconds(self) -> Mapping[str, float]:
-        """Training steps and their floors. The first round warms up; the median passes over it."""
+        """Training steps and the floor. The first round warms up; the median passes over it."""
         works: dict[str, Work] = {
             "floor": self.dac.floor,
             "dac": self.dac.step,
-            "fixmatch floor": self.fixmatch.floor,
             "fixmatch": self.fixmatch.step,
         }
         return medians(works, self.rounds, self.device, warm_up=False)

@@ -15,7 +15,7 @@ from dac.bench.lab import Lab
 from dac.bench.timing import Work
 from dac.consensus import consensus, open_set_targets
 from dac.loop import Meter, make_optimizer
-from dac.methods.base import Views
+from dac.methods.base import Step, Views
 from dac.methods.dac import Dac
 
 AUGMENTATION = "augmentation"
@@ -27,7 +27,7 @@ class Material:
     """What each piece reads, made beforehand; gradients stop here."""
 
     pooled: Tensor  # (views B + 2 U) x d, as from the backbone
-    views: Views
+    views: Views  # of the normed features, one leaf per view
     head_logits: tuple[Tensor, ...]  # of x, u_weak, u_strong, each rows x K x C
     z: Tensor  # U x D
     open_target: Tensor  # U x (C + 1)
@@ -72,8 +72,8 @@ def together(lab: Lab) -> Work:
     network = lab.progress.network
 
     def work() -> None:
-        views = Views(*network.norm(made.pooled).split(_rows(lab)))
-        _total(network.method.terms(views, lab.batch, lab.clock)).backward()
+        step = Step(lab.batch, lab.clock, lambda images: network.norm(made.pooled))
+        _total(network.method.terms(step)).backward()
 
     return work
 
@@ -106,7 +106,7 @@ def _of_target_head(lab: Lab, made: Material) -> dict[str, Work]:
     return {
         "LayerNorm": lambda: norm(made.pooled).sum().backward(),
         "L_s and L_u of the target head": lambda: _total(
-            objective.terms(made.views, lab.batch, lab.clock)
+            objective.terms(_step(lab, made.views))
         ).backward(),
     }
 
@@ -136,10 +136,10 @@ def _of_scores(lab: Lab, made: Material) -> dict[str, Work]:
     def score() -> None:
         agreed = consensus(made.head_logits[1].softmax(dim=2), s.score_form)
         scores = method.memory.update(lab.batch.u_index, agreed)
-        open_set_targets(method.logits(made.views.u_weak).softmax(dim=1), scores)
+        open_set_targets(method.logits(made.views.u_weak[0]).softmax(dim=1), scores)
 
     def distill() -> None:
-        z = F.normalize(method.projection(made.views.u_strong))
+        z = F.normalize(method.projection(made.views.u_strong[0]))
         losses.distillation(
             z, made.open_target, method.bank.z, method.bank.q, s.kd_temperature
         ).backward()
@@ -159,12 +159,14 @@ def _material(lab: Lab) -> Material:
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=stream).to(lab.device)
 
-    rows = _rows(lab)
-    pooled = draw(sum(rows), network.backbone.feature_dim).requires_grad_()  # type: ignore[arg-type]
+    counts = [len(view) for view in _images(lab)]
+    pooled = draw(sum(counts), network.backbone.feature_dim).requires_grad_()  # type: ignore[arg-type]
     normed = network.norm(pooled).detach()
-    views = Views(*(part.requires_grad_() for part in normed.split(rows)))
+    views = Step(lab.batch, lab.clock, lambda images: normed).views
+    for view in (*views.x, *views.u_weak, *views.u_strong):
+        view.requires_grad_()
     heads = [logits.detach().requires_grad_() for logits in method.diverge(views)[1]]
-    U = rows[1]
+    U = counts[-1]
     method.memory.consensus.copy_(draw(len(method.memory.score)).sigmoid())
     method.memory.score.copy_(draw(len(method.memory.score)).sigmoid())
     method.memory.visited.fill_(True)
@@ -178,7 +180,7 @@ def _material(lab: Lab) -> Material:
         z=F.normalize(draw(U, method.bank.z.shape[1])),
         open_target=draw(U, method.bank.q.shape[1]).softmax(dim=1),
         score=draw(U).sigmoid(),
-        terms={name: draw(1)[0] for name in method.terms(views, lab.batch, lab.clock)},
+        terms={name: draw(1)[0] for name in method.terms(_step(lab, views))},
     )
 
 
@@ -187,8 +189,15 @@ def _method(lab: Lab) -> Dac:
     return lab.progress.network.method
 
 
-def _rows(lab: Lab) -> list[int]:
-    return [sum(map(len, part)) for part in (lab.batch.x, lab.batch.u_weak, lab.batch.u_strong)]
+def _images(lab: Lab) -> list[Tensor]:
+    return [*lab.batch.x, *lab.batch.u_weak, *lab.batch.u_strong]
+
+
+def _step(lab: Lab, views: Views) -> Step:
+    """A step whose features are there already: nothing of the backbone runs in it."""
+    step = Step(lab.batch, lab.clock, lab.progress.network.encode)
+    step.views = views
+    return step
 
 
 def _total(terms: dict[str, Tensor]) -> Tensor:

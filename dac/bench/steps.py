@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,12 +43,12 @@ def step_against_floor(bench: Workbench) -> Iterator[Row]:
 
 
 def fixmatch_against_floor(bench: Workbench) -> Iterator[Row]:
-    """Section f: FixMatch has one labeled view, so its floor has fewer rows."""
+    """Section f: FixMatch has one labeled view, so its share of the floor has fewer rows."""
     taken = bench.step_seconds
-    note = f"{len(bench.fixmatch.images)} rows; scatters by about 8%"
-    yield Row(
-        "f", "FixMatch step / its floor", taken["fixmatch"] / taken["fixmatch floor"], note=note
-    )
+    rows, rows_of_dac = len(bench.fixmatch.images), len(bench.dac.images)
+    floor = taken["floor"] * rows / rows_of_dac
+    note = f"floor of {rows_of_dac} rows x {rows}/{rows_of_dac}; scatters by about 8%"
+    yield Row("f", "FixMatch step / floor", taken["fixmatch"] / floor, note=note)
 
 
 def checkpoint_against_steps(bench: Workbench) -> Iterator[Row]:
@@ -95,52 +95,55 @@ def _parts_against_floor(bench: Workbench, floor: float) -> Iterator[Row]:
 
 def _other_floors(bench: Workbench) -> Iterator[Row]:
     """The same floor in other settings, each over the default, measured in turn with it."""
-    kinds: dict[str, Callable[[Workbench], Iterator[Row]]] = {
-        "allocator": _allocator_floor,
-        "channels-last": _channels_last_floor,
-        "compile": _compiled_floor,
-    }
-    for name, measure in kinds.items():
-        if name in bench.skip:
-            yield Row("a", f"floor, {name} / default", None, note="skipped")
-        else:
-            yield from measure(bench)
+    works: dict[str, Work] = {"default": bench.dac.floor}
+    notes: dict[str, str] = {}
+    if "allocator" in bench.skip:
+        yield Row("a", _floor_of("allocator"), None, note="skipped")
+    else:
+        yield from _allocator_floor(bench)
+    if "channels-last" not in bench.skip:
+        works["channels-last"] = _channels_last_floor(bench.dac)
+    if "compile" not in bench.skip:
+        works["compile"] = _compiled_floor(bench.dac)
+        notes["compile"] = _first_call(works)
+    taken = medians(works, max(1, bench.rounds - 1), bench.device, warm_up=False)
+    for name in ("channels-last", "compile"):
+        value = taken[name] / taken["default"] if name in taken else None
+        yield Row("a", _floor_of(name), value, note=notes.get(name, "" if value else "skipped"))
 
 
-def _channels_last_floor(bench: Workbench) -> Iterator[Row]:
-    backbone = copy.deepcopy(bench.dac.progress.network.backbone)
+def _floor_of(name: str) -> str:
+    return f"floor, {name} / default"
+
+
+def _channels_last_floor(lab: Lab) -> Work:
+    backbone = copy.deepcopy(lab.progress.network.backbone)
     backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    images = bench.dac.images.to(memory_format=torch.channels_last)
-    yield _ratio_to_default(bench, "channels-last", lambda: forward_and_backward(backbone, images))
+    images = lab.images.to(memory_format=torch.channels_last)
+    return lambda: forward_and_backward(backbone, images)
 
 
-def _compiled_floor(bench: Workbench) -> Iterator[Row]:
-    backbone = copy.deepcopy(bench.dac.progress.network.backbone)
+def _compiled_floor(lab: Lab) -> Work:
+    backbone = copy.deepcopy(lab.progress.network.backbone)
     backbone.compile()
+    return lambda: forward_and_backward(backbone, lab.images)
 
-    def work() -> None:
-        forward_and_backward(backbone, bench.dac.images)
 
+def _first_call(works: dict[str, Work]) -> str:
+    """Compile; where that fails take the work off the list. A note for the row."""
     began = time.perf_counter()
     try:
-        work()
+        works["compile"]()
     except Exception as error:  # whatever the compiler says belongs into the row
+        del works["compile"]
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        yield Row("a", "floor, compile / default", None, note=f"no compilation: {reason[0]}")
-        return
-    note = f"first step, with compilation, {time.perf_counter() - began:.0f} s"
-    yield _ratio_to_default(bench, "compile", work, note)
-
-
-def _ratio_to_default(bench: Workbench, name: str, work: Work, note: str = "") -> Row:
-    works = {"default": bench.dac.floor, name: work}
-    taken = medians(works, max(1, bench.rounds - 1), bench.device, warm_up=False)
-    return Row("a", f"floor, {name} / default", taken[name] / taken["default"], note=note)
+        return f"no compilation: {reason[0]}"
+    return f"first step, with compilation, {time.perf_counter() - began:.0f} s"
 
 
 def _allocator_floor(bench: Workbench) -> Iterator[Row]:
     """Floor and parts in a child process: glibc reads the settings only when a process starts."""
-    what = "floor, allocator / default"
+    what = _floor_of("allocator")
     if bench.device.type != "cpu" or platform.libc_ver()[0] != "glibc":
         yield Row("a", what, None, note="concerns glibc on a CPU")
         return

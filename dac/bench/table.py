@@ -43,7 +43,7 @@ class Row:
 
 def _number(value: float, unit: str) -> str:
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if value else 0
-    return f"{value:,.{min(digits, 4)}f} {unit}"
+    return f"{value:,.{min(digits, 3)}f} {unit}"
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -6,7 +6,10 @@ method can stand inside another (Table 4) and `Network.state_dict()` is the whol
 
 # B labeled batch, U unlabeled batch, C known classes, d feature width
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,11 +38,11 @@ class Batch:
 
 @dataclass(frozen=True)
 class Views:
-    """Pooled features of a batch, from one concatenated forward."""
+    """Pooled features of a batch: one tensor per view, rows as in the batch."""
 
-    x: Tensor  # (views B) x d
-    u_weak: Tensor  # (views U) x d
-    u_strong: Tensor
+    x: tuple[Tensor, ...]  # each B x d
+    u_weak: tuple[Tensor, ...]  # each U x d
+    u_strong: tuple[Tensor, ...]
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,29 @@ class Clock:
     @property
     def epoch(self) -> int:
         return self.step // self.steps_per_epoch
+
+
+class Step:
+    """What a method has at hand in one step."""
+
+    def __init__(self, batch: Batch, clock: Clock, encode: Callable[[Tensor], Tensor]) -> None:
+        self.batch, self.clock, self.encode = batch, clock, encode
+        self.omega: Tensor | None = None
+        """DAC's weight of every unlabeled sample, U; set before its objective is asked."""
+
+    @cached_property
+    def views(self) -> Views:
+        """One forward of [x, u_weak, u_strong], sharing batch-norm statistics, when first asked for
+        (docs/protocol.md, "Forward pass")."""
+        parts = (self.batch.x, self.batch.u_weak, self.batch.u_strong)
+        images = [view for part in parts for view in part]
+        features = self.encode(torch.cat(images)).split([len(view) for view in images])
+        first, second = len(parts[0]), len(parts[0]) + len(parts[1])
+        return Views(features[:first], features[first:second], features[second:])
+
+    def weigh(self, unlabeled: Tensor) -> Tensor:
+        """A per-sample unlabeled term with omega on it, Eq. (4)."""
+        return unlabeled if self.omega is None else self.omega * unlabeled
 
 
 @dataclass(frozen=True)
@@ -74,10 +100,9 @@ class Method(nn.Module):
 
     views: ViewCounts
     head: nn.Linear  # f_cls, the target head
-    training_only: tuple[str, ...] = ()
-    """Submodules that evaluation does without; they are left out of the finished model file."""
+    settings: Any
 
-    def terms(self, views: Views, batch: Batch, clock: Clock) -> dict[str, Tensor]:
+    def terms(self, step: Step) -> dict[str, Tensor]:
         """Named, weighted loss terms; a vector has one value per unlabeled sample."""
         raise NotImplementedError
 
@@ -96,9 +121,9 @@ class Method(nn.Module):
         """One number per image, high for inliers: B x d -> B. Default: max softmax."""
         return self.logits(features).float().softmax(dim=1).amax(dim=1)
 
-    def threshold(self, test_scores: Tensor) -> Tensor:
-        """The method's published rule: images scoring at or above it are inliers."""
-        raise NotImplementedError
+    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
+        """The published rule: images at or above it are inliers. Default: a fixed confidence."""
+        return torch.tensor(self.settings.reject_below)
 
     def trained_threshold(self) -> Tensor | None:
         """The threshold that training ended with, on the scale of `score`, where there is one."""
@@ -125,8 +150,9 @@ class Network(nn.Module):
         return features
 
     def terms(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
-        """One forward of [x, u_weak, u_strong], as in the release: shared batch-norm statistics."""
-        parts = (batch.x, batch.u_weak, batch.u_strong)
-        features = self.encode(torch.cat([view for part in parts for view in part]))
-        rows = [sum(len(view) for view in part) for part in parts]
-        return self.method.terms(Views(*features.split(rows)), batch, clock)
+        return self.method.terms(Step(batch, clock, self.encode))
+
+    def needed_for_evaluation(self, name: str) -> bool:
+        """Whether an entry of the state belongs into a finished model file; banks do not."""
+        prefixes = [f"{n}." for n, m in self.named_modules() if getattr(m, "training_only", False)]
+        return not name.startswith(tuple(prefixes))

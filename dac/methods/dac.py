@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from dac import losses
 from dac.banks import Bank
 from dac.consensus import ScoreMemory, consensus, open_set_targets, pairwise_l1, soft_rejection
-from dac.methods.base import Batch, Clock, Method, Sizes, Views
+from dac.methods.base import Batch, Clock, Method, Sizes, Step, Views
 from dac.methods.fixmatch import FixMatch
 from dac.models.heads import DivergentHeads, projection
 from dac.otsu import otsu_threshold
@@ -21,7 +21,6 @@ from dac.settings import DacSettings, FixMatchSettings
 
 
 class Dac(Method):
-    training_only = ("bank",)
     tau_open: Tensor
 
     def __init__(self, sizes: Sizes, settings: DacSettings, generator: torch.Generator) -> None:
@@ -46,31 +45,33 @@ class Dac(Method):
         self.register_buffer("tau_open", torch.zeros(()))
         self.unwritten: tuple[Tensor, Tensor] | None = None
 
-    def terms(self, views: Views, batch: Batch, clock: Clock) -> dict[str, Tensor]:
-        s = self.settings
-        terms = self.objective.terms(views, batch, clock)  # L_s(f), L_u(f)
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        s, views = self.settings, step.views
         z, head_logits = self.diverge(views)
-        z_weak = z[1]
-        terms |= self.diversify(head_logits, batch)
         with torch.no_grad():
             agreed = consensus(head_logits[1].float().softmax(dim=2), s.score_form)  # Eq. (7)
-            score = self.memory.update(batch.u_index, agreed)  # Eqs. (8)-(9)
-            p = self.logits(views.u_weak).float().softmax(dim=1)
+            score = self.memory.update(step.batch.u_index, agreed)  # Eqs. (8)-(9)
+            p = self.logits(views.u_weak[0]).float().softmax(dim=1)
             open_target = open_set_targets(p, score)  # Eq. (10)
-        if clock.epoch >= s.warmup_epochs:
-            if s.rejection:
-                terms["unlabeled"] = self.omega(score, clock) * terms["unlabeled"]  # Eq. (4)
-            if s.lambda_kd > 0:
-                z_strong = F.normalize(self.projection(views.u_strong).float())
-                terms["distillation"] = s.lambda_kd * losses.distillation(  # Eqs. (11)-(12)
-                    z_strong, open_target, self.bank.z, self.bank.q, s.kd_temperature
-                )
-        self.unwritten = F.normalize(z_weak.detach().float()), open_target
+        is_warm = step.clock.epoch >= s.warmup_epochs
+        if is_warm and s.rejection:
+            step.omega = self.omega(score, step.clock)  # Eq. (13)
+        terms = self.objective.terms(step)  # L_s(f), L_u(f, omega)
+        terms |= self.diversify(head_logits, step.batch)  # L_div
+        if is_warm and s.lambda_kd > 0:
+            z_strong = F.normalize(self.projection(views.u_strong[0]).float())
+            terms["distillation"] = s.lambda_kd * losses.distillation(  # Eqs. (11)-(12)
+                z_strong, open_target, self.bank.z, self.bank.q, s.kd_temperature
+            )
+        self.unwritten = F.normalize(z[1].detach().float()), open_target
         return terms
 
     def diverge(self, views: Views) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Embeddings and head logits of x, u_weak, u_strong. The encoder gets no gradient here."""
-        parts = (views.x, views.u_weak, views.u_strong)
+        """Embeddings and head logits of all x, the weak and the strong view of u.
+
+        The encoder gets no gradient here.
+        """
+        parts = (torch.cat(views.x), views.u_weak[0], views.u_strong[0])
         z = self.projection(torch.cat(parts).detach())
         seen_by_heads = z.detach() if self.settings.diversify == "heads" else z
         rows = [len(part) for part in parts]
@@ -115,7 +116,7 @@ class Dac(Method):
         """Consensus before min-max; Eq. (9) smooths in training only (as the release's eval.py)."""
         return consensus(self.head_probabilities(features), self.settings.score_form)
 
-    def threshold(self, test_scores: Tensor) -> Tensor:
+    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
         """Otsu on the test scores: transductive, as the release evaluates."""
         return otsu_threshold(test_scores)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dac import losses
-from dac.methods.base import Batch, Clock, Method, Sizes, ViewCounts, Views
+from dac.methods.base import Method, Sizes, Step, ViewCounts
 from dac.models.heads import target_head
 from dac.settings import FixMatchSettings
 
@@ -21,15 +21,12 @@ class FixMatch(Method):
         self.head = target_head(sizes.feature_dim, sizes.num_known, xavier=sizes.xavier_head)
         self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
 
-    def terms(self, views: Views, batch: Batch, clock: Clock) -> dict[str, Tensor]:
-        s = self.settings
-        terms = {"supervised": losses.supervised(self.logits(views.x), batch.y)}  # Eq. (2)
-        if clock.epoch >= s.start_epoch:
-            weak, strong = self.logits(views.u_weak), self.logits(views.u_strong)
-            terms["unlabeled"] = s.lambda_u * losses.pseudo_label(  # Eq. (3)
-                weak, strong, tau=s.tau, hard=s.hard_label
-            )
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        s, views = self.settings, step.views
+        x = self.logits(torch.cat(views.x))
+        terms = {"supervised": losses.supervised(x, step.batch.y)}  # Eq. (2)
+        if step.clock.epoch >= s.start_epoch:
+            weak, strong = self.logits(views.u_weak[0]), self.logits(views.u_strong[0])
+            unlabeled = losses.pseudo_label(weak, strong, tau=s.tau, hard=s.hard_label)
+            terms["unlabeled"] = s.lambda_u * step.weigh(unlabeled)  # Eq. (3), Eq. (4)
         return terms
-
-    def threshold(self, test_scores: Tensor) -> Tensor:
-        return torch.tensor(self.settings.reject_below)

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from dac import losses
-from dac.methods.base import Batch, Clock, Method, Sizes, ViewCounts, Views
+from dac.methods.base import Method, Sizes, Step, ViewCounts
 from dac.models.heads import target_head
 from dac.settings import LabeledOnlySettings
 
@@ -16,8 +16,6 @@ class LabeledOnly(Method):
         self.head = target_head(sizes.feature_dim, sizes.num_known, xavier=sizes.xavier_head)
         self.views = ViewCounts(labeled=settings.labeled_views, weak=0, strong=0)
 
-    def terms(self, views: Views, batch: Batch, clock: Clock) -> dict[str, Tensor]:
-        return {"supervised": losses.supervised(self.logits(views.x), batch.y)}  # Eq. (2)
-
-    def threshold(self, test_scores: Tensor) -> Tensor:
-        return torch.tensor(self.settings.reject_below)
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        x = self.logits(torch.cat(step.views.x))
+        return {"supervised": losses.supervised(x, step.batch.y)}  # Eq. (2)
