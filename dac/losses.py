@@ -5,6 +5,7 @@ Unlabeled losses come back per sample, so that DAC's weight (Eq. 4) can wrap any
 
 # B batch, U unlabeled batch, K heads, C known classes, D embedding, M bank
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -15,7 +16,9 @@ from torch.nn import functional as F
 LOG_FLOOR = 1e-12  # logs are clamped here: a saturated softmax makes exact zeros
 GRAM_ELEMENTS = 1 << 21  # elements of the Gram matrix held at once: 8 MB
 UNDERFLOW = 80  # exp(-80) is still a normal float32
-BANK_BLOCK = 8192  # bank rows worked on at once
+BANK_BLOCK = 1024  # bank rows worked on at once: U x 1024 affinities stay in a CPU's cache,
+BLOCKS_FOR_A_GPU = 8  # and a GPU wants few launches
+LOG2_E = math.log2(math.e)
 
 
 def _wide(tensor: Tensor) -> Tensor:
@@ -137,10 +140,14 @@ def _softmax_shift(scaled: Tensor, bank_features: Tensor, temperature: float) ->
     saves a pass over the bank; at very low temperatures exp(-2 |scaled|) would underflow."""
     if 2 / temperature < UNDERFLOW:
         return scaled.norm(dim=1, keepdim=True)
-    blocks = bank_features.split(BANK_BLOCK)
+    blocks = _blocks(bank_features)
     return torch.cat([(scaled @ z.T).amax(dim=1, keepdim=True) for z in blocks], dim=1).amax(
         dim=1, keepdim=True
     )
+
+
+def _blocks(bank: Tensor) -> tuple[Tensor, ...]:
+    return bank.split(BANK_BLOCK if bank.device.type == "cpu" else BLOCKS_FOR_A_GPU * BANK_BLOCK)
 
 
 class _Distillation(torch.autograd.Function):
@@ -159,17 +166,17 @@ class _Distillation(torch.autograd.Function):
         bank_targets: Tensor,
         temperature: float,
     ) -> Tensor:
-        scaled = features / temperature
+        # e^x is written 2^(x log2 e): exp2 is three times faster than exp on a CPU.
+        scaled = features * (LOG2_E / temperature)
         shift = _softmax_shift(scaled, bank_features, temperature)
-        affinity, weighted, total = [], torch.zeros_like(targets), torch.zeros_like(shift)
-        for z, q in zip(
-            bank_features.split(BANK_BLOCK), bank_targets.split(BANK_BLOCK), strict=True
-        ):
-            block = torch.addmm(-shift, scaled, z.T).exp_()  # Eq. (11), not yet normalised
-            weighted.addmm_(block, q)
+        affinity, total = [], torch.zeros_like(shift)
+        weighted = targets.new_zeros(targets.shape[1], len(targets))  # (C+1) x U
+        for z, q in zip(_blocks(bank_features), _blocks(bank_targets), strict=True):
+            block = torch.addmm(-shift, scaled, z.T).exp2_()  # Eq. (11), not yet normalised
+            weighted.addmm_(q.T, block.T)  # this way round a fifth faster than block @ q
             total += block.sum(dim=1, keepdim=True)
             affinity.append(block)
-        aggregated = weighted / total  # sum_i e_bi q_i
+        aggregated = weighted.T / total  # sum_i e_bi q_i
         clamped = aggregated.clamp_min(LOG_FLOOR)
         ctx.save_for_backward(targets, aggregated, total, bank_features, bank_targets, *affinity)
         ctx.temperature = temperature
@@ -184,7 +191,7 @@ class _Distillation(torch.autograd.Function):
         constant = (to_aggregated * aggregated).sum(dim=1, keepdim=True)
         to_features = bank_features.new_zeros(U, bank_features.shape[1])
         for z, q, block in zip(
-            bank_features.split(BANK_BLOCK), bank_targets.split(BANK_BLOCK), affinity, strict=True
+            _blocks(bank_features), _blocks(bank_targets), affinity, strict=True
         ):
             to_product = torch.addmm(-constant, to_aggregated, q.T).mul_(block)
             to_features.addmm_(to_product, z)
