@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from dac.errors import UserError, exit_code_of
-from dac.files import read_json, write_text
+from dac.files import flatten, read_json, write_text
 
 # Column of the summary -> where it stands in metrics.json
 COLUMNS = {
@@ -62,18 +62,9 @@ def row(path: Path) -> dict[str, Any]:
             "seed": run["seed"],
             "split_hash": run["split_hash"],
         }
-        return named | _flat(content["metrics"])
+        return named | flatten(content["metrics"])
     except (KeyError, TypeError) as error:
         raise UserError(f"{path} lacks {error}; run `python -m dac.evaluate` again") from None
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        flat |= (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-        )
-    return flat
 
 
 def summarize(table: pd.DataFrame, methods: tuple[str, ...] | None = None) -> pd.DataFrame:

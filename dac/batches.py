@@ -36,6 +36,7 @@ class RunData:
     test_labels: np.ndarray
     policy: Policy
     split_hash: str
+    known_names: tuple[str, ...] = ()
 
     @property
     def is_known_test(self) -> np.ndarray:

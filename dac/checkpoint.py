@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from dac.errors import UserError
-from dac.files import write_bytes
+from dac.files import flatten, write_bytes
 from dac.logs import say
 
 KEPT = 2
@@ -70,7 +70,7 @@ def newest(folder: Path) -> dict[str, Any] | None:
 
 def refuse_other_run(state: dict[str, Any], expected: dict[str, Any], path: Path) -> None:
     """A checkpoint of another task, method, parameter set or split must not be continued."""
-    found, wanted = _flat(state["run"]), _flat(expected)
+    found, wanted = flatten(state["run"]), flatten(expected)
     keys = [key for key in sorted(found | wanted) if found.get(key) != wanted.get(key)]
     if keys:
         listed = "\n".join(
@@ -84,13 +84,3 @@ def refuse_other_run(state: dict[str, Any], expected: dict[str, Any], path: Path
 
 def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat

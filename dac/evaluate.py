@@ -2,8 +2,9 @@
 
     python -m dac.evaluate --run runs/cifar-50-500/dac/seed1
 
-Reads model.pt, leaves metrics.json (the numbers) and scores.npz (one row per image, for the
-figures) beside it. Thresholds are labeled by where they come from:
+Reads model.pt, leaves metrics.json (the numbers), scores.npz (one row per image, for the figures)
+and, for sets of picture files, predictions.csv (file, class or unknown, score) beside it.
+Thresholds are labeled by where they come from:
   published     the method's own rule; for DAC Otsu on the test scores, for plain SSL 0.95
   transductive  Otsu on the test scores, for every method
   inductive     Otsu on the scores of the training pool: nothing of the test set is used
@@ -17,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from dac import checkpoint
 from dac.batches import RunData
+from dac.data import prepared
 from dac.errors import UserError, exit_code_of
-from dac.files import write_bytes, write_json
+from dac.files import write_bytes, write_json, write_text
 from dac.inference import Outputs, predict
 from dac.logs import say
 from dac.methods import build_network
@@ -59,6 +62,10 @@ def main() -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     write_bytes(options.run / "scores.npz", buffer.getvalue())
+    files = prepared.load(options.root, run.task.data).files
+    listed = predictions(arrays, data.known_names, files(run.task.test_part), files("train"))
+    if listed is not None:
+        write_text(options.run / "predictions.csv", listed.to_csv(index=False))
     write_json(options.run / "metrics.json", {"run": model["run"], "metrics": metrics})
     say(f"wrote {options.run / 'metrics.json'}")
 
@@ -105,6 +112,25 @@ def evaluate(
         "open": open_set_metrics(rules, data, test, pool),
     }
     return metrics, _arrays(data, test, pool, rules["published"])
+
+
+def predictions(
+    arrays: dict[str, np.ndarray],
+    known_names: tuple[str, ...],
+    test_files: tuple[str, ...],
+    train_files: tuple[str, ...],
+) -> pd.DataFrame | None:
+    """A row per picture file: its class or `unknown`, its score. None for sets without files."""
+    if not test_files or not train_files:
+        return None
+    pool_files = [train_files[i] for i in arrays["pool_index"]]
+    tables = []
+    for part, files in (("test", list(test_files)), ("pool", pool_files)):
+        named = np.array(known_names)[arrays[f"{part}_predictions"]]
+        accepted = arrays[f"{part}_scores"] >= arrays["published_threshold"]
+        columns = {"part": part, "file": files, "class": np.where(accepted, named, "unknown")}
+        tables.append(pd.DataFrame(columns | {"score": arrays[f"{part}_scores"]}))
+    return pd.concat(tables)
 
 
 def load_network(

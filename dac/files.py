@@ -111,6 +111,15 @@ def read_json(path: Path, what: str) -> Any:
         ) from error
 
 
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} as {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        flat |= flatten(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
+
+
 def digest(path: Path, algorithm: str = "sha256") -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()

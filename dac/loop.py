@@ -129,7 +129,9 @@ class Progression:
     history: list[dict[str, float]] = field(default_factory=list)
     best: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    """Spent in training steps so far; the only part that is not reproducible."""
+    """Spent in training steps so far. This and the next are all that is not reproducible."""
+    peak_memory: int = 0
+    """Bytes, over all starts of the run."""
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -142,6 +144,7 @@ class Progression:
             "history": self.history,
             "best": self.best,
             "seconds": self.seconds,
+            "peak_memory": self.peak_memory,
         }
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
@@ -153,6 +156,7 @@ class Progression:
         self.meter.load_state_dict(state["meter"], device)
         self.step, self.history = state["step"], state["history"]
         self.best, self.seconds = state["best"], state["seconds"]
+        self.peak_memory = state["peak_memory"]
 
 
 def evaluated_state(progress: Progression) -> dict[str, Tensor]:

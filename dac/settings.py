@@ -253,6 +253,9 @@ class MethodEntry(Section):
 class Evaluate(Section):
     last_evaluations: Count
     """The median over this many last evaluations is reported beside best and last."""
+
+
+class Figures(Section):
     histogram_bins: Count
 
 
@@ -280,4 +283,5 @@ class File(Section):
     tasks: dict[Name, Task]
     methods: dict[Name, MethodEntry]
     evaluate: Evaluate
+    figures: Figures
     suites: dict[Name, Suite]

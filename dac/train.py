@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,9 @@ def load_data(run: Run, root: Path) -> RunData:
     data = prepared.load(root, run.task.data)
     path = split.default_path(root, run.task_name, run.seed)
     chosen = split.load(path, run.task_name, run.task, run.seed, split.train_labels(data))
-    return run_data(chosen, data.part("train"), data.part(run.task.test_part), run.data, run.train)
+    names = tuple(data.classes[i] for i in chosen.known)
+    found = run_data(chosen, data.part("train"), data.part(run.task.test_part), run.data, run.train)
+    return replace(found, known_names=names)
 
 
 def train(run: Run, data: RunData, out: Path, device: torch.device, stop: StopRequest) -> None:
@@ -94,6 +97,7 @@ def train(run: Run, data: RunData, out: Path, device: torch.device, stop: StopRe
         say(f"resuming {out} at step {progress.step} of {run.train.steps}")
 
     def save(progress: Progression) -> None:
+        progress.peak_memory = max(progress.peak_memory, peak_memory_bytes(device))
         checkpoint.save(work, progress.step, progress.state_dict() | {"run": identity})
         write_text(work / "history.csv", history_csv(progress))
 
@@ -146,7 +150,7 @@ def finish(
             "wall_seconds_of_last_start": time.time() - began,
             "training_seconds": progress.seconds,
             "views_per_second": per_step * run.train.steps / max(progress.seconds, 1e-9),
-            "peak_memory_bytes": peak_memory_bytes(device),
+            "peak_memory_bytes": progress.peak_memory,
         },
     )
     model = {

@@ -11,7 +11,7 @@ from sklearn.metrics import balanced_accuracy_score
 from toy import TASK
 
 from dac import checkpoint
-from dac.evaluate import evaluate, open_set_metrics, thresholds
+from dac.evaluate import evaluate, open_set_metrics, predictions, thresholds
 from dac.inference import Outputs, predict
 from dac.train import start
 
@@ -144,3 +144,23 @@ def test_a_missing_or_broken_model_is_one_message(params, root, tmp_path):
     done = stage("--run", tmp_path, "--root", root, "--params", params.path)
     assert done.returncode == 2 and "cannot be read" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_picture_files_get_their_class_or_unknown_by_name():
+    arrays = {
+        "published_threshold": np.array(0.5),
+        "test_predictions": np.array([1, 0]),
+        "test_scores": np.array([0.9, 0.4]),
+        "pool_index": np.array([2, 0]),
+        "pool_predictions": np.array([0, 1]),
+        "pool_scores": np.array([0.5, 0.1]),
+    }
+    files = ("a.jpg", "b.jpg", "c.jpg")
+    table = predictions(arrays, ("cat", "dog"), ("x.jpg", "y.jpg"), files)
+    assert table[["part", "file", "class"]].to_numpy().tolist() == [
+        ["test", "x.jpg", "dog"],
+        ["test", "y.jpg", "unknown"],
+        ["pool", "c.jpg", "cat"],
+        ["pool", "a.jpg", "unknown"],
+    ]
+    assert predictions(arrays, ("cat", "dog"), (), ()) is None, "digits and CIFAR are no files"

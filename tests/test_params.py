@@ -264,7 +264,7 @@ assert "torch" not in sys.modules
         ("methods/dac/by_data/digits/num_head", "num_heads"),
         ("methods/dac-released/train/precison", "precision"),
         ("methods/dac-released/train_by_data/imagenet30/backbon", "backbone"),
-        ("evaluate/histogram_bin", "histogram_bins"),
+        ("figures/histogram_bin", "histogram_bins"),
         ("suites/demo/seed", "seeds"),
     ],
 )
@@ -280,7 +280,7 @@ def test_an_unknown_key_is_the_only_fault_it_causes() -> None:
 
 def test_a_key_unlike_any_other_lists_the_valid_ones() -> None:
     assert faults(setting("evaluate/zzz", 1)) == [
-        "evaluate.zzz: unknown key; valid: last_evaluations, histogram_bins"
+        "evaluate.zzz: unknown key; valid: last_evaluations"
     ]
 
 

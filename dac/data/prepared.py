@@ -21,7 +21,6 @@ PartName = Literal["train", "test", "dev"]
 HASHED_UP_TO = (
     512 << 20
 )  # bytes; larger files are checked by size, reading 62 GB per run is too much
-FORMAT = 1
 
 
 class _Strict(BaseModel):

@@ -55,7 +55,7 @@ def main() -> None:
         arrays["test_scores"],
         (arrays["test_labels"] >= 0) & (arrays["test_labels"] < arrays["num_known"]),
         float(arrays["published_threshold"]),
-        load(options.params).file.evaluate.histogram_bins,
+        load(options.params).file.figures.histogram_bins,
     )
     save(figure, options.out)
 

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 
 def target_head(feature_dim: int, num_known: int, *, xavier: bool) -> nn.Linear:
-    """f_cls: Xavier-normal weights, zero bias, as the release."""
+    """f_cls; how it starts goes with the backbone (docs/protocol.md, "Heads")."""
     head = nn.Linear(feature_dim, num_known)
     return _xavier(head) if xavier else head
 
