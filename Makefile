@@ -10,7 +10,7 @@ CPU_JOB := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD
 .PHONY: demo test lint format types bench lock clean help
 
 help:
-	@echo "make demo    train four methods on handwritten digits and show a table (5 minutes, no network)"
+	@echo "make demo    train four methods on handwritten digits and show a table (minutes, no network)"
 	@echo "make test    the whole test suite"
 	@echo "make lint    ruff, its format check and mypy"
 	@echo "make bench   ratios of our step, augmentation and losses against measured floors"

@@ -1,5 +1,6 @@
 """The benchmark at toy size: every section runs, and its references do the same work as ours."""
 
+import dataclasses
 import json
 import math
 import sys
@@ -14,7 +15,8 @@ from policies import CIFAR, seeded
 from dac import params
 from dac.augment import strong, weak
 from dac.bench import __main__ as command
-from dac.bench import steps
+from dac.bench import parts, steps
+from dac.bench.allocator import under_allocator
 from dac.bench.augmentation import augmentation, strong_views, weak_views
 from dac.bench.information import (
     gram_mutual_information,
@@ -63,9 +65,10 @@ def test_every_section_measures_finite_positive_ratios(bench: Workbench, section
     assert table(rows).count("\n") == len(rows) + 1
 
 
-def test_the_child_process_measures_floor_and_parts(bench: Workbench) -> None:
-    floor, parts = steps._allocator_floor(bench)
-    assert floor.value is not None and parts.value is not None, floor.note
+def test_the_child_process_measures_steps_and_parts(bench: Workbench) -> None:
+    seen = under_allocator(dataclasses.replace(bench, skip=frozenset()))
+    assert seen.steps.keys() == {"floor", "dac", "fixmatch"}, seen.note
+    assert seen.parts.keys() == parts.parts(bench.dac).keys() | {TOGETHER}
 
 
 def test_a_missing_compiler_is_a_note_and_not_an_error() -> None:
@@ -79,8 +82,8 @@ def test_a_missing_compiler_is_a_note_and_not_an_error() -> None:
 
 def test_the_parts_are_the_step_without_the_backbone(bench: Workbench) -> None:
     """Every loss term of a real step has its part, and the sums count every part once."""
-    taken = steps.parts_seconds(bench.dac, 1)
-    without, whole = steps.sums(dict.fromkeys(taken, 1.0))
+    taken = parts.parts_seconds(bench.dac, 1)
+    without, whole = parts.sums(dict.fromkeys(taken, 1.0))
     assert (without, whole) == (len(taken) - 2, len(taken) - 1)  # TOGETHER is a cross-check
     assert {AUGMENTATION, TOGETHER, "distillation", "mutual information"} <= taken.keys()
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
+from dac.bench.allocator import SETTINGS
 from dac.bench.augmentation import augmentation
 from dac.bench.information import information, otsu
 from dac.bench.lab import Workbench
 from dac.bench.steps import (
-    ALLOCATOR,
     checkpoint_against_steps,
     fixmatch_against_floor,
     step_against_floor,
@@ -87,7 +87,7 @@ def chosen(option: str, text: str, valid: Collection[str]) -> list[str]:
 def ran_on(device: torch.device) -> str:
     facts = provenance(device)
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
-    settings = " ".join(f"{name}={os.environ[name]}" for name in ALLOCATOR if name in os.environ)
+    settings = " ".join(f"{name}={os.environ[name]}" for name in SETTINGS if name in os.environ)
     clock = "the clock on the wall" if device.type == "cuda" else "CPU time of the process"
     return (
         f"on {facts['device']}, {facts['host']}, Python {facts['python']}, {packages}\n"

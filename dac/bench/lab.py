@@ -1,6 +1,6 @@
 """A run as `train` would start it, on generated images, just past DAC's warm-up."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -93,7 +93,7 @@ def generated(run: Run, pool: int) -> RunData:
     )
 
 
-@dataclass
+@dataclass(eq=False)  # hashable: readings are cached by it
 class Workbench:
     """What the sections share: the settings, and measurements that more than one of them needs."""
 
@@ -120,11 +120,15 @@ class Workbench:
         return build(run, generated(run, self.pool), self.device)
 
     @cached_property
-    def step_seconds(self) -> Mapping[str, float]:
-        """Training steps and the floor. The first round warms up; the median passes over it."""
-        works: dict[str, Work] = {
-            "floor": self.dac.floor,
-            "dac": self.dac.step,
-            "fixmatch": self.fixmatch.step,
+    def step_seconds(self) -> dict[str, float]:
+        return self.seconds_of_steps("floor", "dac")
+
+    def seconds_of_steps(self, *names: str) -> dict[str, float]:
+        """Whole steps, in turn. The first round warms up; the median passes over it."""
+        works: dict[str, Callable[[], Work]] = {
+            "floor": lambda: self.dac.floor,
+            "dac": lambda: self.dac.step,
+            "fixmatch": lambda: self.fixmatch.step,
         }
-        return medians(works, self.rounds, self.device, warm_up=False)
+        chosen = {name: works[name]() for name in names}
+        return medians(chosen, self.rounds, self.device, warm_up=False)

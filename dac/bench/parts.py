@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from dac import losses
 from dac.augment import strong, weak
 from dac.bench.lab import Lab
-from dac.bench.timing import Work
+from dac.bench.timing import Work, medians
 from dac.consensus import consensus, open_set_targets
 from dac.loop import Meter, make_optimizer
 from dac.methods.base import Step, Views
@@ -33,6 +33,17 @@ class Material:
     open_target: Tensor  # U x (C + 1)
     score: Tensor  # U
     terms: dict[str, Tensor]
+
+
+def parts_seconds(lab: Lab, repetitions: int) -> dict[str, float]:
+    """Median seconds of each part, and of all between features and gradients as one."""
+    return medians(parts(lab) | {TOGETHER: together(lab)}, repetitions, lab.device)
+
+
+def sums(taken: dict[str, float]) -> tuple[float, float]:
+    """Seconds outside the backbone, without and with augmentation."""
+    whole = sum(seconds for name, seconds in taken.items() if name != TOGETHER)
+    return whole - taken[AUGMENTATION], whole
 
 
 def parts(lab: Lab) -> dict[str, Work]:

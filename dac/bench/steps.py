@@ -1,11 +1,6 @@
 """Sections a, e and f: training steps, their parts and checkpoints against the bare backbone."""
 
 import copy
-import json
-import os
-import platform
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,20 +9,14 @@ from tempfile import TemporaryDirectory
 import torch
 
 from dac import checkpoint
+from dac.bench.allocator import under_allocator
 from dac.bench.lab import Lab, Workbench, forward_and_backward
-from dac.bench.parts import AUGMENTATION, TOGETHER, parts, together
+from dac.bench.parts import parts_seconds, sums
 from dac.bench.table import Row
 from dac.bench.timing import Work, medians
 
-WITHOUT_AUGMENTATION, WITH_AUGMENTATION = (
-    3.0,
-    6.0,
-)  # % of the floor; the authors' code: 5 to 8 without
-ALLOCATOR = {  # glibc reads these at start; they keep large buffers mapped between steps
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "100000000000",
-    "MALLOC_TOP_PAD_": "268435456",
-}
+# Targets in % of the floor; the authors' code takes 5 to 8 without augmentation.
+WITHOUT_AUGMENTATION, WITH_AUGMENTATION = 3.0, 6.0
 NUM_STEPS = 1000  # between checkpoints, about
 
 
@@ -44,11 +33,12 @@ def step_against_floor(bench: Workbench) -> Iterator[Row]:
 
 def fixmatch_against_floor(bench: Workbench) -> Iterator[Row]:
     """Section f: FixMatch has one labeled view, so its share of the floor has fewer rows."""
-    taken = bench.step_seconds
-    rows, rows_of_dac = len(bench.fixmatch.images), len(bench.dac.images)
-    floor = taken["floor"] * rows / rows_of_dac
-    note = f"floor of {rows_of_dac} rows x {rows}/{rows_of_dac}; scatters by about 8%"
-    yield Row("f", "FixMatch step / floor", taken["fixmatch"] / floor, note=note)
+    taken, note = under_allocator(bench).steps, "both with the allocator settings"
+    if not taken:
+        taken, note = bench.seconds_of_steps("floor", "fixmatch"), "scatters by about 8%"
+    share = len(bench.fixmatch.images) / len(bench.dac.images)
+    note = f"floor of {len(bench.fixmatch.images)} rows; {note}"
+    yield Row("f", "FixMatch step / floor", taken["fixmatch"] / (share * taken["floor"]), note=note)
 
 
 def checkpoint_against_steps(bench: Workbench) -> Iterator[Row]:
@@ -72,17 +62,6 @@ def checkpoint_against_steps(bench: Workbench) -> Iterator[Row]:
         )
 
 
-def parts_seconds(lab: Lab, repetitions: int) -> dict[str, float]:
-    """Median seconds of each part, and of all between features and gradients as one."""
-    return medians(parts(lab) | {TOGETHER: together(lab)}, repetitions, lab.device)
-
-
-def sums(taken: dict[str, float]) -> tuple[float, float]:
-    """Seconds outside the backbone, without and with augmentation."""
-    whole = sum(seconds for name, seconds in taken.items() if name != TOGETHER)
-    return whole - taken[AUGMENTATION], whole
-
-
 def _parts_against_floor(bench: Workbench, floor: float) -> Iterator[Row]:
     taken = parts_seconds(bench.dac, bench.repetitions)
     for name, seconds in taken.items():
@@ -97,10 +76,7 @@ def _other_floors(bench: Workbench) -> Iterator[Row]:
     """The same floor in other settings, each over the default, measured in turn with it."""
     works: dict[str, Work] = {"default": bench.dac.floor}
     notes: dict[str, str] = {}
-    if "allocator" in bench.skip:
-        yield Row("a", _floor_of("allocator"), None, note="skipped")
-    else:
-        yield from _allocator_floor(bench)
+    yield from _allocator_floor(bench)
     if "channels-last" not in bench.skip:
         works["channels-last"] = _channels_last_floor(bench.dac)
     if "compile" not in bench.skip:
@@ -142,27 +118,14 @@ def _first_call(works: dict[str, Work]) -> str:
 
 
 def _allocator_floor(bench: Workbench) -> Iterator[Row]:
-    """Floor and parts in a child process: glibc reads the settings only when a process starts."""
-    what = _floor_of("allocator")
-    if bench.device.type != "cpu" or platform.libc_ver()[0] != "glibc":
-        yield Row("a", what, None, note="concerns glibc on a CPU")
+    """Floor, step and parts under other allocator settings; paired ratios scatter less there."""
+    seen = under_allocator(bench)
+    if not seen.steps:
+        yield Row("a", _floor_of("allocator"), None, note=seen.note)
         return
-    values = (bench.params.path, bench.task, bench.pool, bench.rounds, bench.repetitions)
-    done = subprocess.run(
-        [sys.executable, "-m", "dac.bench.allocator", *map(str, values)],
-        env=os.environ | ALLOCATOR,
-        capture_output=True,
-        text=True,
-    )
-    if done.returncode != 0:
-        reason = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        yield Row("a", what, None, note=f"child process failed: {reason[-1]}")
-        return
-    taken = json.loads(done.stdout)
-    floor = taken["floor"]
-    yield Row(
-        "a", what, floor / bench.step_seconds["floor"], note=f"{floor:.2f} s, in a child process"
-    )
-    without, whole = (100 * total / floor for total in sums(taken["parts"]))
-    what = "parts / floor, both with that allocator"
-    yield Row("a", what, without, "%", note=f"{whole:.1f} % with augmentation")
+    floor, both = seen.steps["floor"], "both with that allocator"
+    ratio = floor / bench.step_seconds["floor"]
+    yield Row("a", _floor_of("allocator"), ratio, note=f"{floor:.2f} s, in a child process")
+    yield Row("a", f"DAC step / floor, {both}", seen.steps["dac"] / floor)
+    without, whole = (100 * total / floor for total in sums(seen.parts))
+    yield Row("a", f"parts / floor, {both}", without, "%", note=f"{whole:.1f} % with augmentation")
