@@ -78,7 +78,7 @@ def make(
 
 
 def train_labels(data: prepared.Prepared) -> TrainLabels:
-    values, num_classes = data.part("train").labels, len(data.classes)
+    values, num_classes = data.labels("train"), len(data.classes)
     if data.labeled_count:  # the test part of own pictures may show classes nobody labeled
         num_classes = int(values[: data.labeled_count].max()) + 1
     return TrainLabels(values, data.labels_hash("train"), num_classes, data.labeled_count)

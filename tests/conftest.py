@@ -1,8 +1,22 @@
 """One thread for every test: sums are taken in one order, and parallel workers do not fight."""
 
+import pytest
 import torch
+import toy
 from hypothesis import settings
 
 torch.set_num_threads(1)
 settings.register_profile("no-clock", deadline=None)  # a busy machine is not a failure
 settings.load_profile("no-clock")
+
+
+@pytest.fixture(scope="session")
+def root(tmp_path_factory):
+    """A data folder with the digits and their first split."""
+    return toy.toy_root(tmp_path_factory.mktemp("toy"))
+
+
+@pytest.fixture(scope="session")
+def params(tmp_path_factory):
+    """The project's parameters with a budget of twelve steps."""
+    return toy.toy_params(tmp_path_factory.mktemp("params"))

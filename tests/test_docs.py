@@ -25,7 +25,10 @@ def test_links_lead_somewhere(path):
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_modules_named_in_documents_exist(path):
     text = path.read_text()
-    examples = {"dac/methods/entropy.py", "dac/data/stl10_files.py"}  # what the guides have you write
+    examples = {
+        "dac/methods/entropy.py",
+        "dac/data/stl10_files.py",
+    }
     for name in set(re.findall(r"`(dac/[\w/]+\.py)`", text)) - examples:
         assert (TOP / name).exists(), name
     for module in re.findall(r"python -m (dac\.[\w.]+)", text):

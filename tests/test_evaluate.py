@@ -19,16 +19,6 @@ RULES = {"published", "transductive", "inductive", "reject_nothing", "reject_eve
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return toy.toy_root(tmp_path_factory.mktemp("toy"))
-
-
-@pytest.fixture(scope="module")
-def params(tmp_path_factory):
-    return toy.toy_params(tmp_path_factory.mktemp("params"))
-
-
-@pytest.fixture(scope="module")
 def runs(root, params, tmp_path_factory):
     folders = {}
     for method in ("labeled-only", "fixmatch", "dac"):

@@ -28,6 +28,7 @@ TERMS = {  # method -> before and after the warm-up
     "fixmatch": ({"supervised", "unlabeled"}, {"supervised", "unlabeled"}),
     "fixmatch-released": ({"supervised", "unlabeled"}, {"supervised", "unlabeled"}),
     "fixmatch-control": ({"supervised"}, {"supervised", "unlabeled"}),
+    "fixmatch-control-released": ({"supervised"}, {"supervised", "unlabeled"}),
     "dac": (DAC, DAC | {"unlabeled", "distillation"}),
     "dac-released": (DAC, DAC | {"unlabeled", "distillation"}),
     "dac-heads": (
@@ -38,6 +39,10 @@ TERMS = {  # method -> before and after the warm-up
     "dac-heads-mi-kd": (DAC, DAC | {"unlabeled", "distillation"}),
     "dac-heads-mi-rejection": (DAC, DAC | {"unlabeled"}),
 }
+
+
+def test_every_method_of_params_yaml_has_its_terms_written_down() -> None:
+    assert set(TERMS) == set(METHODS)
 
 
 @pytest.mark.parametrize("method", TERMS)

@@ -69,10 +69,15 @@ class Prepared:
         """Images and labels of one part, after their files were checked against meta.json."""
         meta = self._part_meta(name)
         images = self._array(f"{name}.npy", meta.images)
-        labels = self._array(f"{name}_labels.npy", meta.labels)
         self._check(images, f"{name}.npy", (meta.count, 3, meta.side, meta.side), "uint8")
+        return Part(images, self.labels(name))
+
+    def labels(self, name: PartName) -> np.ndarray:
+        """Labels alone; a split needs no images."""
+        meta = self._part_meta(name)
+        labels = self._array(f"{name}_labels.npy", meta.labels)
         self._check(labels, f"{name}_labels.npy", (meta.count,), "int64")
-        return Part(images, labels)
+        return labels
 
     def labels_hash(self, name: PartName) -> str:
         return self._part_meta(name).labels.sha256
