@@ -4,8 +4,10 @@ import dataclasses
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,6 +30,7 @@ from dac.bench.lab import Workbench
 from dac.bench.parts import AUGMENTATION, TOGETHER
 from dac.bench.table import Row, table
 from dac.bench.timing import medians, peak_bytes
+from dac.bench.watch import BackboneWatch
 from dac.errors import exit_code_of
 from dac.losses import mutual_information
 
@@ -67,7 +70,7 @@ def test_every_section_measures_finite_positive_ratios(bench: Workbench, section
 
 def test_the_child_process_measures_steps_and_parts(bench: Workbench) -> None:
     seen = under_allocator(dataclasses.replace(bench, skip=frozenset()))
-    assert seen.steps.keys() == {"floor", "dac", "fixmatch"}, seen.note
+    assert seen.steps.keys() == {"floor", "dac"}, seen.note
     assert seen.parts.keys() == parts.parts(bench.dac).keys() | {TOGETHER}
 
 
@@ -98,6 +101,44 @@ def test_a_measured_step_is_one_step_of_the_training_loop(bench: Workbench) -> N
     assert "distillation" in lab.progress.meter.sums
     changed = zip(weights, lab.progress.network.parameters(), strict=True)
     assert any(not torch.equal(old, p) for old, p in changed)
+
+
+def test_the_backbone_is_watched_forward_and_backward_within_a_step() -> None:
+    """A backbone that sleeps is inside; a loss that sleeps, forward or backward, is outside."""
+
+    class Sleep(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
+            ctx.seconds = seconds
+            work_for(seconds)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+            work_for(ctx.seconds)
+            return gradients[0], None
+
+    class Backbone(torch.nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            out: torch.Tensor = Sleep.apply(super().forward(x), 0.1)
+            return out
+
+    backbone = Backbone(2, 2)
+    optimizer = torch.optim.SGD(backbone.parameters(), lr=0.1)
+    with BackboneWatch(backbone, optimizer, CPU) as watch:
+        loss: torch.Tensor = Sleep.apply(backbone(torch.ones(1, 2)), 0.02)
+        loss.sum().backward()
+        optimizer.step()
+        work_for(0.02)
+    assert 0.2 <= watch.inside < 0.2 + 0.03
+    assert 0.06 <= watch.outside < 0.06 + 0.03
+
+
+def work_for(seconds: float) -> None:
+    """Keep the processor busy: its time is what is measured."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
 
 
 def test_the_pillow_reference_gives_the_same_views() -> None:

@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -32,6 +32,7 @@ class Reading:
     """Median seconds; without any, the note says why."""
 
     steps: dict[str, float] = field(default_factory=dict)
+    shares_outside: list[float] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
     note: str = ""
 
@@ -66,8 +67,12 @@ def main(path: str, task: str, pool: str, rounds: str, repetitions: str) -> None
         rounds=int(rounds),
         repetitions=int(repetitions),
     )
-    steps = bench.seconds_of_steps("floor", "dac", "fixmatch")
-    print(json.dumps({"steps": steps, "parts": parts_seconds(bench.dac, bench.repetitions)}))
+    reading = Reading(
+        steps=bench.step_seconds,
+        shares_outside=bench.dac.shares_outside,
+        parts=parts_seconds(bench.dac, bench.repetitions),
+    )
+    print(json.dumps(asdict(reading)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """A run as `train` would start it, on generated images, just past DAC's warm-up."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from dac.batches import Batches, RunData, policy
 from dac.bench.timing import Work, medians
+from dac.bench.watch import BackboneWatch
 from dac.errors import Stopped
 from dac.loop import Progression, StopRequest, fit
 from dac.methods.base import Batch, Clock
@@ -28,6 +28,8 @@ class Lab:
     batches: Batches
     batch: Batch  # one batch, kept
     device: torch.device
+    shares_outside: list[float] = field(default_factory=list)
+    """Of every step done here: time outside the backbone over time inside it."""
 
     @property
     def clock(self) -> Clock:
@@ -43,7 +45,9 @@ class Lab:
         """One step of the training loop itself: it leaves after a step when told to stop."""
         stop = StopRequest()
         stop.received = "the benchmark"
-        with suppress(Stopped):
+        progress = self.progress
+        watch = BackboneWatch(progress.network.backbone, progress.optimizer, self.device)
+        with watch, suppress(Stopped):
             fit(
                 self.progress,
                 self.batches,
@@ -53,6 +57,7 @@ class Lab:
                 save=lambda progress: None,
                 stop=stop,
             )
+        self.shares_outside.append(watch.outside / watch.inside)
 
     def floor(self) -> None:
         """Forward and backward of the bare backbone on the same images."""
@@ -121,14 +126,6 @@ class Workbench:
 
     @cached_property
     def step_seconds(self) -> dict[str, float]:
-        return self.seconds_of_steps("floor", "dac")
-
-    def seconds_of_steps(self, *names: str) -> dict[str, float]:
-        """Whole steps, in turn. The first round warms up; the median passes over it."""
-        works: dict[str, Callable[[], Work]] = {
-            "floor": lambda: self.dac.floor,
-            "dac": lambda: self.dac.step,
-            "fixmatch": lambda: self.fixmatch.step,
-        }
-        chosen = {name: works[name]() for name in names}
-        return medians(chosen, self.rounds, self.device, warm_up=False)
+        """Floor and step in turn. The first round warms up; the median passes over it."""
+        works: dict[str, Work] = {"floor": self.dac.floor, "dac": self.dac.step}
+        return medians(works, self.rounds, self.device, warm_up=False)

@@ -14,17 +14,18 @@ Work = Callable[[], object]
 MEGABYTE = 1e6
 
 
-def seconds(work: Work, device: torch.device) -> float:
-    """Of one call. On a CPU the time of this process, which leaves other processes' turns out."""
+def now(device: torch.device) -> float:
+    """Seconds. On a CPU the time of this process, which leaves other processes' turns out."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-        began = time.perf_counter()
-        work()
-        torch.cuda.synchronize(device)
-        return time.perf_counter() - began
-    began = time.process_time()
+        return time.perf_counter()
+    return time.process_time()
+
+
+def seconds(work: Work, device: torch.device) -> float:
+    began = now(device)
     work()
-    return time.process_time() - began
+    return now(device) - began
 
 
 def medians(
