@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -103,42 +102,42 @@ def test_a_measured_step_is_one_step_of_the_training_loop(bench: Workbench) -> N
     assert any(not torch.equal(old, p) for old, p in changed)
 
 
-def test_the_backbone_is_watched_forward_and_backward_within_a_step() -> None:
-    """A backbone that sleeps is inside; a loss that sleeps, forward or backward, is outside."""
+def test_the_backbone_is_watched_forward_and_backward_within_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each pass through the backbone takes 100 s, through a loss 10 s, the rest of the step 1 s."""
+    clock = [0.0]
+    monkeypatch.setattr("dac.bench.watch.now", lambda device: clock[0])
 
-    class Sleep(torch.autograd.Function):
+    class Takes(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: torch.Tensor, seconds: float) -> torch.Tensor:
             ctx.seconds = seconds
-            work_for(seconds)
+            clock[0] += seconds
             return x.clone()
 
         @staticmethod
         def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-            work_for(ctx.seconds)
+            clock[0] += ctx.seconds
             return gradients[0], None
 
     class Backbone(torch.nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out: torch.Tensor = Sleep.apply(super().forward(x), 0.1)
+            out: torch.Tensor = Takes.apply(super().forward(x), 100)
             return out
 
     backbone = Backbone(2, 2)
     optimizer = torch.optim.SGD(backbone.parameters(), lr=0.1)
     with BackboneWatch(backbone, optimizer, CPU) as watch:
-        loss: torch.Tensor = Sleep.apply(backbone(torch.ones(1, 2)), 0.02)
-        loss.sum().backward()
+        features = backbone(torch.ones(1, 2))
+        # Heads read detached features: their backward does not lead to the backbone.
+        head = Takes.apply(features.detach().requires_grad_(), 10)
+        (Takes.apply(features, 10).sum() + head.sum()).backward()
         optimizer.step()
-        work_for(0.02)
-    assert 0.2 <= watch.inside < 0.2 + 0.03
-    assert 0.06 <= watch.outside < 0.06 + 0.03
-
-
-def work_for(seconds: float) -> None:
-    """Keep the processor busy: its time is what is measured."""
-    end = time.process_time() + seconds
-    while time.process_time() < end:
-        pass
+        clock[0] += 1
+    assert (watch.inside, watch.outside) == (200, 41)
+    backbone(torch.ones(1, 2))
+    assert watch.inside == 200  # nothing is watched any more
 
 
 def test_the_pillow_reference_gives_the_same_views() -> None:
