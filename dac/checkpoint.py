@@ -18,6 +18,7 @@ from dac.files import flatten, write_bytes
 from dac.logs import say
 
 KEPT = 2
+START_OVER = "give another --out folder, or delete this one to start over"
 NAME = re.compile(r"last-(\d{9})-([0-9a-f]{16})\.pt")
 
 
@@ -68,7 +69,9 @@ def newest(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def refuse_other_run(state: dict[str, Any], expected: dict[str, Any], path: Path) -> None:
+def refuse_other_run(
+    state: dict[str, Any], expected: dict[str, Any], path: Path, next_step: str = START_OVER
+) -> None:
     """A checkpoint of another task, method, parameter set or split must not be continued."""
     found, wanted = flatten(state["run"]), flatten(expected)
     keys = [key for key in sorted(found | wanted) if found.get(key) != wanted.get(key)]
@@ -76,10 +79,7 @@ def refuse_other_run(state: dict[str, Any], expected: dict[str, Any], path: Path
         listed = "\n".join(
             f"  {k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys
         )
-        raise UserError(
-            f"{path} belongs to another run; these differ:\n{listed}\n"
-            "give another --out folder, or delete this one to start over"
-        )
+        raise UserError(f"{path} belongs to another run; these differ:\n{listed}\n{next_step}")
 
 
 def _hash(content: bytes) -> str:

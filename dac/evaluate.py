@@ -57,7 +57,12 @@ def main() -> None:
     device = choose_device(options.device)
     data = load_data(run, options.root)
     expected = run.identity() | {"split_hash": data.split_hash}
-    checkpoint.refuse_other_run(model, expected, options.run / "model.pt")
+    checkpoint.refuse_other_run(
+        model,
+        expected,
+        options.run / "model.pt",
+        "give the --params file and the data that it was trained with",
+    )
     metrics, arrays = evaluate(run, data, model, params.file.evaluate.last_evaluations, device)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)

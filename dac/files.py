@@ -12,7 +12,7 @@ import os
 import secrets
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,7 +38,8 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
             raise UserError(message) from error
         raise
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be what is wrong
+            beside.unlink(missing_ok=True)
 
 
 def explain(error: OSError, path: Path) -> str | None:
@@ -52,6 +53,7 @@ def explain(error: OSError, path: Path) -> str | None:
         errno.EACCES,
         errno.EPERM,
         errno.EROFS,
+        errno.ENOENT,
         errno.ENOTDIR,
         errno.EISDIR,
         errno.EEXIST,

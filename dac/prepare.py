@@ -41,7 +41,8 @@ def prepare(
 ) -> None:
     with prepared_writer.held(root, name) as folder:
         if _has_lost_its_source(root, name, pictures) and _is_current(root, name, None):
-            say(f"{folder} is prepared and intact; its source is gone, nothing to do")
+            why = "no --pictures given" if name == "folder" else "its source is gone"
+            say(f"{folder} is prepared and intact; {why}, nothing to do")
             return
         plan = _plan(root, name, data, spec, pictures)
         if _is_current(root, name, plan.recipe):

@@ -120,6 +120,11 @@ class SplitError(Exception):
 
 def load(path: Path, task_name: str, task: Task, seed: int, labels: TrainLabels) -> Split:
     """The split of this task, seed and data, checked; a UserError says what is wrong with it."""
+    if not path.exists():
+        raise UserError(
+            f"split file {path} does not exist; run "
+            f"`python -m dac.split --task {task_name} --seed {seed}` with this --root and --params"
+        )
     found = files.read_json(path, "split file")
     try:
         file = _parsed(found)

@@ -125,6 +125,7 @@ def test_a_model_of_other_parameters_is_refused(params, root, runs, tmp_path):
     other = toy.toy_params(tmp_path, momentum=0.5)
     done = stage("--run", runs["dac"], "--root", root, "--params", other.path)
     assert done.returncode == 2 and "train.momentum: 0.9 there, 0.5 asked for" in done.stderr
+    assert "give the --params file" in done.stderr and "delete" not in done.stderr
 
 
 def test_a_missing_or_broken_model_is_one_message(params, root, tmp_path):

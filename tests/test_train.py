@@ -18,9 +18,9 @@ from toy import METHODS, TASK
 
 from dac import checkpoint
 from dac.errors import RunFailed, Stopped, UserError
-from dac.files import locked
+from dac.files import locked, write_text
 from dac.loop import Meter, StopRequest
-from dac.train import train
+from dac.train import load_data, train
 
 
 @pytest.fixture(scope="module")
@@ -339,3 +339,14 @@ def test_bad_input_is_one_message_and_exit_code_two(option, value, told, root, t
     assert done.returncode == 2, done.stderr
     assert told in done.stderr and done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_one_message(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match=r"cannot write .*give another folder"):
+        write_text(tmp_path / "file" / "below" / "x.csv", "content")
+
+
+def test_a_missing_split_names_the_command_that_makes_it(root, params):
+    with pytest.raises(UserError, match=r"does not exist; run `python -m dac\.split --task digits"):
+        load_data(params.run(TASK, "dac", 77), root)

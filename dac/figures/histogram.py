@@ -38,7 +38,7 @@ def draw(scores: np.ndarray, is_inlier: np.ndarray, threshold: float, bins: int)
         (threshold - low) / width, color="0.2", linewidth=1, linestyle="--", label="threshold"
     )
     axes.set(xlabel="normalized inlier score", ylabel="density", xlim=(0, 1))
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False, loc="best")
     sns.despine(figure)
     return figure
 
