@@ -15,6 +15,7 @@ a parameter but never reads it.
 # Group sizes are thus known on the host, and the draws do not depend on the device.
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -134,40 +135,61 @@ def reflect(position: Tensor, length: int) -> Tensor:
 def apply_drawn_operations(views: Tensor, choice: Tensor, fraction: Tensor) -> Tensor:
     """One RandAugment round: each image gets the operation and the magnitude drawn for it.
 
-    Images are sorted by operation, each operation runs once on its run of images, and the order is
-    restored. `choice` and `fraction` are uniform numbers on the host.
+    `choice` and `fraction` are uniform numbers on the host.
     """
     index = (choice * len(OPERATIONS)).long()
-    order = index.argsort()
     low, high = torch.tensor([(o.low, o.high) for o in OPERATIONS], dtype=torch.float64)[index].T
-    magnitude = send((low + (high - low) * fraction)[order], views.device)
-    sizes = index.bincount(minlength=len(OPERATIONS)).tolist()
+    functions = [operation.function for operation in OPERATIONS]
+    return apply_by_index(views, functions, index, low + (high - low) * fraction)
+
+
+def apply_by_index(
+    views: Tensor,
+    functions: Sequence[Callable[[Tensor, Tensor], Tensor]],
+    index: Tensor,
+    magnitude: Tensor,
+) -> Tensor:
+    """Each image through the function of its index, with its magnitude; both are on the host.
+
+    Images are sorted by function, each function runs once on its run of images, and the order is
+    restored.
+    """
+    order = index.argsort()
+    sizes = index.bincount(minlength=len(functions)).tolist()
     groups = views.index_select(0, send(order, views.device)).split(sizes)
+    magnitudes = send(magnitude[order], views.device).split(sizes)
     done = [
-        operation.function(group, v)
-        for operation, group, v in zip(OPERATIONS, groups, magnitude.split(sizes), strict=True)
+        function(group, v)
+        for function, group, v in zip(functions, groups, magnitudes, strict=True)
         if len(group)
     ]
     return torch.cat(done).index_select(0, send(order.argsort(), views.device))
 
 
-def resized_crop_and_flip(images: Tensor, policy: Policy, draws: Tensor) -> Tensor:
+def resized_crop_and_flip(
+    images: Tensor,
+    policy: Policy,
+    draws: Tensor,
+    area_range: tuple[float, float] = AREA_RANGE,
+) -> Tensor:
     """Random-resized crop to S x S (bilinear), mirrored half of the time."""
     height, width = check(images, policy, pad=0)
-    boxes = crop_boxes(draws[:, :-1], height, width)
+    boxes = crop_boxes(draws[:, :-1], height, width, area_range)
     mirrored = (draws[:, -1] < 0.5) & policy.flip
     block = send(torch.column_stack((boxes, mirrored)), images.device)
     views = resize(images, block[:, :4], policy.size)
     return torch.where(block[:, 4, None, None, None] > 0, views.flip(3), views)
 
 
-def crop_boxes(draws: Tensor, height: int, width: int) -> Tensor:
+def crop_boxes(
+    draws: Tensor, height: int, width: int, area_range: tuple[float, float] = AREA_RANGE
+) -> Tensor:
     """B x 4 (top, left, height, width) of random-resized crops, from 22 uniform numbers each.
 
     The first of ten candidates that fits the image is taken; if none does, the largest central box
     with an aspect ratio in range.
     """
-    low, high = AREA_RANGE
+    low, high = area_range
     area = (low + (high - low) * draws[:, :NUM_TRIES]) * (height * width)
     low, high = (math.log(ratio) for ratio in ASPECT_RANGE)
     aspect = (low + (high - low) * draws[:, NUM_TRIES : 2 * NUM_TRIES]).exp()

@@ -7,14 +7,16 @@ two newest are kept, so a damaged one falls back to its predecessor.
 import hashlib
 import io
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from dac.errors import UserError
-from dac.files import flatten, write_bytes
+from dac.files import canonical_hash, flatten, write_bytes
 from dac.logs import say
 
 KEPT = 2
@@ -80,6 +82,58 @@ def refuse_other_run(
             f"  {k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys
         )
         raise UserError(f"{path} belongs to another run; these differ:\n{listed}\n{next_step}")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where one run leaves its model and, while it trains, its state.
+
+    The state lies in a folder of the run's own: after other parameters the old ones resume.
+    """
+
+    out: Path
+    identity: dict[str, Any]
+    """What decides the result."""
+
+    @property
+    def model(self) -> Path:
+        return self.out / "model.pt"
+
+    @property
+    def work(self) -> Path:
+        return self.out / "work" / canonical_hash(self.identity)[:16]
+
+    def is_finished(self) -> bool:
+        """Whether the model is there; that of another run is an error."""
+        if not self.model.exists():
+            return False
+        refuse_other_run(from_file(self.model), self.identity, self.model)
+        say(f"{self.model} is finished; nothing to do")
+        return True
+
+    def newest(self) -> dict[str, Any] | None:
+        state = newest(self.work)
+        if state is not None:
+            refuse_other_run(state, self.identity, self.work)
+        return state
+
+    def save(self, step: int, state: dict[str, Any]) -> None:
+        save(self.work, step, state | {"run": self.identity})
+
+    def finish(self, model: dict[str, Any]) -> None:
+        """Write the model, which marks the run as finished, and drop the state."""
+        write_bytes(self.model, to_bytes(model | {"run": self.identity}))
+        for path in saved(self.work):
+            path.unlink()
+
+
+def weights_hash(weights: dict[str, Tensor]) -> str:
+    """sha256 of names, types, shapes and values, whatever the file around them."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
 
 
 def _hash(content: bytes) -> str:

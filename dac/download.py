@@ -19,7 +19,7 @@ from dac.data.archives import extract
 from dac.data.disk import writing
 from dac.data.sources import Sources, obtain, patience_of
 from dac.errors import UserError, exit_code_of
-from dac.files import canonical_hash, digest, locked, write_bytes, write_json
+from dac.files import canonical_hash, digest, locked, read_json, write_bytes, write_json
 from dac.logs import Progress, say
 from dac.settings import DataName, DownloadSet
 
@@ -187,19 +187,30 @@ def main() -> None:
     parser.add_argument("--params", type=Path, default=params_file.DEFAULT_PATH)
     parser.add_argument("--mirror", type=Path, help="folder that holds the archives")
     parser.add_argument("--extracted", type=Path, help="folder that holds the extracted files")
+    parser.add_argument("--receipt", type=Path, help="copy the receipt there: what came from where")
     arguments = parser.parse_args()
+    receipt = _download_as_asked(arguments)
+    if arguments.receipt is not None:
+        write_json(arguments.receipt, receipt)
+
+
+def _download_as_asked(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The receipt of what is there in the end."""
     settings = params_file.load(arguments.params).file.download
     spec = settings.sets.get(arguments.data, DownloadSet())
     if arguments.data in NOTHING_TO_DO:
         say(NOTHING_TO_DO[arguments.data])
-        return
+        return raw.receipt(arguments.data, {"note": NOTHING_TO_DO[arguments.data]}, {})
     mirror = arguments.mirror or (Path(m) if (m := os.environ.get("DAC_MIRROR")) else None)
     if mirror is not None and not mirror.is_dir():
         raise UserError(
             f"the mirror {mirror} is not a folder; give the one that holds the archives"
         )
     sources = Sources(arguments.root / "downloads" / arguments.data, mirror, patience_of(settings))
-    download(Job(arguments.data, spec, arguments.root, sources, arguments.extracted))
+    job = Job(arguments.data, spec, arguments.root, sources, arguments.extracted)
+    download(job)
+    receipt: dict[str, Any] = read_json(job.raw / raw.RECEIPT, "receipt")
+    return receipt
 
 
 if __name__ == "__main__":

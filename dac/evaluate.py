@@ -37,7 +37,7 @@ from dac.metrics import (
     top_k_accuracy,
 )
 from dac.otsu import otsu_threshold
-from dac.params import DEFAULT_PATH, Run, load
+from dac.params import DEFAULT_PATH, Params, Run, load
 from dac.train import choose_device, load_data
 
 
@@ -51,18 +51,9 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     options = parser.parse_args()
 
-    model = checkpoint.from_file(options.run / "model.pt")
     params = load(options.params)
-    run = params.run(*_identity(model, options.run))
     device = choose_device(options.device)
-    data = load_data(run, options.root)
-    expected = run.identity() | {"split_hash": data.split_hash}
-    checkpoint.refuse_other_run(
-        model,
-        expected,
-        options.run / "model.pt",
-        "give the --params file and the data that it was trained with",
-    )
+    run, data, model = open_run(options.run, params, options.root)
     metrics, arrays = evaluate(run, data, model, params.file.evaluate.last_evaluations, device)
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
@@ -73,6 +64,20 @@ def main() -> None:
         write_text(options.run / "predictions.csv", listed.to_csv(index=False))
     write_json(options.run / "metrics.json", {"run": model["run"], "metrics": metrics})
     say(f"wrote {options.run / 'metrics.json'}")
+
+
+def open_run(folder: Path, params: Params, root: Path) -> tuple[Run, RunData, dict[str, Any]]:
+    """A finished run with its data and its model file, which must be of these parameters."""
+    path = folder / "model.pt"
+    model = checkpoint.from_file(path)
+    run = params.run(*_identity(model, folder))
+    data = load_data(run, root)
+    expected = run.identity() | {"split_hash": data.split_hash}
+    if run.train.initial != "random":  # the model has the weights it started from behind it
+        expected["pretrained_hash"] = model["run"].get("pretrained_hash")
+    next_step = "give the --params file and the data that it was trained with"
+    checkpoint.refuse_other_run(model, expected, path, next_step)
+    return run, data, model
 
 
 def _identity(model: dict[str, Any], folder: Path) -> tuple[str, str, int]:

@@ -85,15 +85,16 @@ def write_text(path: Path, content: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """JSON that every reader accepts: NaN becomes null, infinities become "inf" and "-inf"."""
-    content = json.dumps(_portable(value), indent=1, sort_keys=True, allow_nan=False)
+    content = json.dumps(portable(value), indent=1, sort_keys=True, allow_nan=False)
     write_text(path, content + "\n")
 
 
-def _portable(value: Any) -> Any:
+def portable(value: Any) -> Any:
+    """`value` as it comes back from a file of `write_json`."""
     if isinstance(value, dict):
-        return {key: _portable(item) for key, item in value.items()}
+        return {key: portable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_portable(item) for item in value]
+        return [portable(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value

@@ -31,7 +31,8 @@ def look_up(x: Tensor, table: Tensor) -> Tensor:
 def blend(degenerate: Tensor | int, pixels: Tensor, factor: Tensor) -> Tensor:
     """`degenerate + factor * (pixels - degenerate)` of float32 pixels, cut off, as Pillow does."""
     mixed = (pixels - degenerate).mul_(per_image(factor).float()).add_(degenerate)
-    return mixed.short().to(torch.uint8)  # by way of int16: five times faster on a CPU
+    # By way of int16, five times faster on a CPU; only factors above 1 leave 0..255.
+    return mixed.short().clamp_(0, 255).to(torch.uint8)
 
 
 def luma(pixels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What a network says about images: logits, scores, agreement of heads. No random draws."""
+"""What a network says about images: logits, scores, embeddings. No random draws."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,10 +44,7 @@ def predict(
     logits, scores = [], []
     sums: dict[int, list[Tensor]] = {}
     with evaluating(network):
-        for start in range(0, len(rows), batch):
-            chosen = rows[start : start + batch]
-            block = torch.from_numpy(np.ascontiguousarray(images[chosen])).to(device)
-            features = network.encode(evaluation(block, policy))
+        for start, features in _features(network, images, rows, policy, batch, device):
             logits.append(network.method.logits(features).float())
             scores.append(network.method.score(features).float())
             if groups is not None:
@@ -59,6 +56,20 @@ def predict(
     )
 
 
+@torch.no_grad()
+def embed(
+    network: Network, images: np.ndarray, policy: Policy, *, batch: int, device: torch.device
+) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities of the target head (n x C) and embeddings of length one (n x D), float32."""
+    rows = np.arange(len(images))
+    probabilities, embeddings = [], []
+    with evaluating(network):
+        for _, features in _features(network, images, rows, policy, batch, device):
+            probabilities.append(network.method.logits(features).float().softmax(dim=1))
+            embeddings.append(network.method.embedding(features))
+    return torch.cat(probabilities).cpu().numpy(), torch.cat(embeddings).cpu().numpy()
+
+
 @contextmanager
 def evaluating(network: Network) -> Iterator[None]:
     """Running statistics instead of batch statistics inside the block."""
@@ -68,6 +79,21 @@ def evaluating(network: Network) -> Iterator[None]:
         yield
     finally:
         network.train(was_training)
+
+
+def _features(
+    network: Network,
+    images: np.ndarray,
+    rows: np.ndarray,
+    policy: Policy,
+    batch: int,
+    device: torch.device,
+) -> Iterator[tuple[int, Tensor]]:
+    """Features of `batch` images at a time, each with its place in `rows`."""
+    for start in range(0, len(rows), batch):
+        chosen = rows[start : start + batch]
+        block = torch.from_numpy(np.ascontiguousarray(images[chosen])).to(device)
+        yield start, network.encode(evaluation(block, policy))
 
 
 def _add_agreement(

@@ -17,10 +17,13 @@ from dac.params_wording import Place, hint
 from dac.settings import (
     NUM_SEEDS,
     SETTINGS,
+    Backbone,
     Data,
+    DataName,
     File,
     MethodEntry,
     MethodSettings,
+    Pretrain,
     Suite,
     Task,
     Train,
@@ -63,6 +66,24 @@ class Run:
 
 
 @dataclass(frozen=True)
+class PretrainRun:
+    """Everything that pre-training one backbone on one data set needs to know, resolved."""
+
+    data_name: DataName
+    backbone: Backbone
+    data: Data
+    settings: Pretrain
+
+    def identity(self) -> dict[str, Any]:
+        """What decides the result."""
+        return {
+            "data": {"name": self.data_name, **self.data.model_dump(mode="json")},
+            "backbone": self.backbone,
+            "pretrain": self.settings.model_dump(mode="json", exclude=OPERATIONAL),
+        }
+
+
+@dataclass(frozen=True)
 class Params:
     path: Path
     file: File
@@ -72,6 +93,11 @@ class Params:
 
     def suite(self, name: str | None = None) -> Suite:
         return _pick(self.file.suites, name or self.file.suite, "suite", self.path)
+
+    def pretrain(self, data: DataName, backbone: Backbone) -> "PretrainRun":
+        section = self.file.pretrain
+        settings = Pretrain(**section.defaults | section.by_data.get(data, {}))
+        return PretrainRun(data, backbone, self.file.prepare[data], settings)
 
     def run(self, task_name: str, method_name: str, seed: int) -> Run:
         task = self.task(task_name)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dac.params_wording import Fault, Place, difference_faults, faults_of, hint
-from dac.settings import SETTINGS, Data, File, MethodEntry, Task, Train
+from dac.settings import SETTINGS, Data, File, MethodEntry, Pretrain, Task, Train
 from dac.tasks import CLASSES_PER_SUPERCLASS, SUPERCLASSES, pool_counts
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -24,12 +24,9 @@ def find_faults(
     """A line per fault. `merged` is the file as `written` with every base laid under its entries;
     entries in `baseless` could not be merged and are not checked further."""
     faults = [fault for fault in faults_of(File, merged) if not _is_in_entry(fault[0], merged)]
-    train = _mapping(merged.get("train"))
-    defaults = _mapping(train.get("defaults"))
-    if defaults:
-        faults += _under(("train", "defaults"), faults_of(Train, defaults))
-    for data, values in _mapping(train.get("by_data")).items():
-        faults += _under(("train", "by_data", data), difference_faults(Train, defaults, values))
+    faults += _defaults_faults(merged, "pretrain", Pretrain)
+    faults += _defaults_faults(merged, "train", Train)
+    defaults = _mapping(_mapping(merged.get("train")).get("defaults"))
     prepare = {name: _read(Data, entry) for name, entry in _mapping(merged.get("prepare")).items()}
     for name, data_set in prepare.items():
         faults += _under(("prepare", name), _size_faults(data_set) if data_set else [])
@@ -41,8 +38,18 @@ def find_faults(
         entries = _mapping(merged.get(section))
         sound = {name: entries[name] for name in entries if (section, name) not in baseless}
         faults += _under((section,), _entry_faults(sound, written[section], check) if sound else [])
-    faults += _suite_faults(merged)
+    faults += _result_faults(merged)
     return [f"{'.'.join(map(str, place))}: {message}" for place, message in faults]
+
+
+def _defaults_faults(merged: Mapping[str, Any], name: str, model: type[BaseModel]) -> list[Fault]:
+    """Of a section with defaults and differences per data set."""
+    section = _mapping(merged.get(name))
+    defaults = _mapping(section.get("defaults"))
+    faults = _under((name, "defaults"), faults_of(model, defaults)) if defaults else []
+    for data, values in _mapping(section.get("by_data")).items():
+        faults += _under((name, "by_data", data), difference_faults(model, defaults, values))
+    return faults
 
 
 def _is_in_entry(place: Place, merged: Mapping[str, Any]) -> bool:
@@ -211,24 +218,54 @@ def _pool_faults(task: Task, num_known: int, num_unknown: int, size: int) -> Ite
         yield ("pool",), f"{pool.size} images are less than one per class"
 
 
-# --- suites -----------------------------------------------------------------------------------
+# --- tables, figures and suites -----------------------------------------------------------------
 
 
-def _suite_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
+def _result_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
+    """Names that tables, figures and suites use and nothing carries; one written twice; no name."""
+    tables = _mapping(_mapping(merged.get("aggregate")).get("tables"))
+    figures = _mapping(_mapping(merged.get("figures")).get("drawn"))
+    planned = merged.get("planned_methods")
+    methods = [*_mapping(merged.get("methods")), *(planned if isinstance(planned, tuple) else ())]
+    tasks = _mapping(merged.get("tasks"))
+    for place, grids in ((("aggregate", "tables"), tables), (("figures", "drawn"), figures)):
+        for name, grid in grids.items():
+            lists = {"tasks": tasks, "methods": methods, "seeds": None}
+            yield from _under((*place, name), list(_list_faults(grid, lists)))
+            yield from _under((*place, name), list(_axis_faults(grid)))
+    for name in sorted(set(tables) & set(figures)):
+        yield ("figures", "drawn", name), "is also the name of a table; rename one"
     suites = _mapping(merged.get("suites"))
     chosen = merged.get("suite")
     if isinstance(chosen, str) and chosen not in suites:
         yield ("suite",), f"{chosen!r} does not exist{hint(chosen, suites)}"
     for name, suite in suites.items():
-        for kind in ("tasks", "methods", "seeds"):
-            items = _mapping(suite).get(kind)
-            if not isinstance(items, tuple):
-                continue
-            if not items:
-                yield ("suites", name, kind), "is empty; name at least one"
-            if len(set(map(repr, items))) != len(items):
-                yield ("suites", name, kind), f"one stands twice in {list(items)}"
-            valid = _mapping(merged.get(kind))
-            for item in items:
-                if kind != "seeds" and isinstance(item, str) and item not in valid:
-                    yield ("suites", name, kind), f"{item!r} does not exist{hint(item, valid)}"
+        lists = {"tables": tables, "figures": figures}
+        yield from _under(("suites", name), list(_list_faults(suite, lists, may_be_empty=True)))
+
+
+def _list_faults(
+    entry: Any, lists: Mapping[str, Collection[Any] | None], may_be_empty: bool = False
+) -> Iterator[Fault]:
+    """Of an entry's lists of names; None: of numbers, which need not exist anywhere."""
+    for kind, valid in lists.items():
+        items = _mapping(entry).get(kind)
+        if not isinstance(items, tuple):
+            continue
+        if not items and not may_be_empty:
+            yield (kind,), "is empty; name at least one"
+        if len(set(map(repr, items))) != len(items):
+            yield (kind,), f"one stands twice in {list(items)}"
+        for item in items:
+            if valid is not None and isinstance(item, str) and item not in valid:
+                yield (kind,), f"{item!r} does not exist{hint(item, valid)}"
+
+
+def _axis_faults(grid: Any) -> Iterator[Fault]:
+    """Curves need axes and metrics; the other kinds read neither."""
+    grid = _mapping(grid)
+    for key in ("x", "metrics"):
+        if grid.get("kind") == "curves" and not grid.get(key):
+            yield (key,), "missing; `curves` needs at least one"
+        if grid.get("kind") not in (None, "curves") and grid.get(key):
+            yield (key,), f"only `curves` reads it, not `{grid['kind']}`; remove it"

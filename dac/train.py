@@ -2,8 +2,9 @@
 
     python -m dac.train --task cifar-50-500 --method dac --seed 1 --out runs/cifar-50-500/dac/seed1
 
-Leaves model.pt, history.csv and run.json in --out. While it runs its state lies in --out/work;
-started again after any kind of death it goes on from there and ends with the same bits.
+Leaves model.pt, history.csv and run.json in --out. While it runs its state lies in a folder of its
+parameters below --out/work; started again after any kind of death it goes on from there and ends
+with the same bits.
 """
 
 import argparse
@@ -11,23 +12,25 @@ import os
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 
-from dac import checkpoint, split
+from dac import split
 from dac.batches import Batches, RunData, run_data
+from dac.checkpoint import RunFolder
+from dac.course import StopRequest
 from dac.data import prepared
 from dac.errors import UserError, exit_code_of
-from dac.files import locked, write_bytes, write_json, write_text
-from dac.logs import say
-from dac.loop import Progression, StopRequest, evaluated_state, fit, make_optimizer
+from dac.files import locked
+from dac.loop import Progression, evaluated_state, fit, make_optimizer
 from dac.methods import build_network
 from dac.models.ema import Ema
 from dac.params import DEFAULT_PATH, Run, load
-from dac.provenance import peak_memory_bytes, provenance
+from dac.pretrained import Pretrained, load_backbone, load_pretrained
+from dac.recording import finish, keep, resume
 from dac.seeds import generators
 
 
@@ -40,15 +43,27 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("data"), help="folder of the data")
     parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
+    parser.add_argument(
+        "--pretrained",
+        type=Path,
+        default=Path("pretrained"),
+        help="folder of pre-trained networks, DATA/BACKBONE/model.pt, where the task starts there",
+    )
     options = parser.parse_args()
 
-    run = load(options.params).run(options.task, options.method, options.seed)
+    params = load(options.params)
+    run = params.run(options.task, options.method, options.seed)
     device = choose_device(options.device)
     data = load_data(run, options.root)
+    pretrained = None
+    if run.train.initial == "simsiam":
+        source = params.pretrain(run.task.data, run.train.backbone)
+        places = ("--root", options.root, "--params", options.params)
+        pretrained = load_pretrained(source, options.pretrained, places)
     stop = StopRequest()
     stop.listen()
     with locked(options.out / "work", "run folder"):
-        train(run, data, options.out, device, stop)
+        train(run, data, options.out, device, stop, pretrained)
 
 
 def choose_device(name: str) -> torch.device:
@@ -81,34 +96,47 @@ def load_data(run: Run, root: Path) -> RunData:
     return replace(found, known_names=names)
 
 
-def train(run: Run, data: RunData, out: Path, device: torch.device, stop: StopRequest) -> None:
+def train(
+    run: Run,
+    data: RunData,
+    out: Path,
+    device: torch.device,
+    stop: StopRequest,
+    pretrained: Pretrained | None = None,
+) -> None:
     """Train (or go on training) into `out`; finished runs are left alone."""
-    identity = run.identity() | {"split_hash": data.split_hash}
-    model_path, work = out / "model.pt", out / "work"
-    if model_path.exists():
-        checkpoint.refuse_other_run(checkpoint.from_file(model_path), identity, model_path)
-        say(f"{model_path} is finished; nothing to do")
+    assert (pretrained is None) == (run.train.initial == "random"), run.train.initial
+    sources = {"split_hash": data.split_hash}
+    if pretrained is not None:
+        sources["pretrained_hash"] = pretrained.hash
+    folder = RunFolder(out, run.identity() | sources)
+    if folder.is_finished():
         return
-    progress = start(run, data, device)
-    state = checkpoint.newest(work)
+    state = folder.newest()
+    progress = start(run, data, device, pretrained if state is None else None)
     if state is not None:
-        checkpoint.refuse_other_run(state, identity, work)
-        progress.load_state_dict(state, device)
-        say(f"resuming {out} at step {progress.step} of {run.train.steps}")
-
-    def save(progress: Progression) -> None:
-        progress.peak_memory = max(progress.peak_memory, peak_memory_bytes(device))
-        checkpoint.save(work, progress.step, progress.state_dict() | {"run": identity})
-        write_text(work / "history.csv", history_csv(progress))
-
-    batches = Batches(data, run.train, progress.network.method.views, progress.streams, device)
+        resume(progress, state, folder, run.train.steps, device)
+    views = progress.network.method.views
+    batches = Batches(data, run.train, views, progress.streams, device)
     label = f"{run.task_name}/{run.method_name}/seed{run.seed}"
+    save = partial(keep, folder=folder, device=device)
     began = time.time()
     fit(progress, batches, data, run.train, device=device, save=save, stop=stop, label=label)
-    finish(run, progress, identity, out, device, began)
+    per_step = run.train.batch * (views.labeled + run.train.mu * (views.weak + views.strong))
+    finish(
+        progress,
+        folder,
+        run=run.as_dict() | sources,
+        model=results(progress),
+        views=per_step * run.train.steps,
+        device=device,
+        began=began,
+    )
 
 
-def start(run: Run, data: RunData, device: torch.device) -> Progression:
+def start(
+    run: Run, data: RunData, device: torch.device, pretrained: Pretrained | None = None
+) -> Progression:
     streams = generators(run.seed)
     network = build_network(
         run,
@@ -117,6 +145,8 @@ def start(run: Run, data: RunData, device: torch.device) -> Progression:
         pool=len(data.pool_index),
         streams=streams,
     ).to(device)
+    if pretrained is not None:
+        load_backbone(network.backbone, pretrained)
     if device.type == "cuda":
         network.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if run.train.compile:
@@ -129,48 +159,14 @@ def start(run: Run, data: RunData, device: torch.device) -> Progression:
     )
 
 
-def finish(
-    run: Run,
-    progress: Progression,
-    identity: dict[str, Any],
-    out: Path,
-    device: torch.device,
-    began: float,
-) -> None:
-    """Write the results; model.pt comes last and marks the run as finished."""
-    views = progress.network.method.views
-    per_step = run.train.batch * (views.labeled + run.train.mu * (views.weak + views.strong))
-    write_text(out / "history.csv", history_csv(progress))
-    write_json(
-        out / "run.json",
-        {
-            "run": run.as_dict() | {"split_hash": identity["split_hash"]},
-            "provenance": provenance(device),
-            "finished_unix": time.time(),
-            "wall_seconds_of_last_start": time.time() - began,
-            "training_seconds": progress.seconds,
-            "views_per_second": per_step * run.train.steps / max(progress.seconds, 1e-9),
-            "peak_memory_bytes": progress.peak_memory,
-        },
-    )
-    model = {
-        "run": identity,
+def results(progress: Progression) -> dict[str, Any]:
+    return {
         "best": progress.best,
         "last": {"step": progress.step, "network": evaluated_state(progress)},
         "closed_accuracies": [
             row["closed_accuracy"] for row in progress.history if "closed_accuracy" in row
         ],
     }
-    write_bytes(out / "model.pt", checkpoint.to_bytes(model))
-    for path in checkpoint.saved(out / "work"):
-        path.unlink()
-
-
-def history_csv(progress: Progression) -> str:
-    frame = pd.DataFrame(progress.history)
-    if "step" in frame:
-        frame["step"] = frame["step"].astype(int)
-    return frame.to_csv(index=False)
 
 
 if __name__ == "__main__":

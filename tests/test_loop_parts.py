@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import nn
 from toy_runs import PARAMS, Toy, toy_run
 
+from dac.course import Meter
 from dac.errors import RunFailed
-from dac.loop import Meter, Progression, _keep_best, evaluated_state, learning_rate, make_optimizer
+from dac.loop import Progression, _keep_best, evaluated_state, learning_rate, make_optimizer
 from dac.methods import build_network
 from dac.methods.base import Clock
 from dac.seeds import generators

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from toy_runs import BATCH, METHODS, MU, STEPS_PER_EPOCH, Toy, clock, toy_run
 
-from dac.loop import Meter, make_optimizer
+from dac.course import Meter
+from dac.loop import make_optimizer
 from dac.methods.base import Batch
 from dac.models.ema import Ema
 from dac.otsu import otsu_threshold

@@ -39,6 +39,10 @@ def faults(change: Change) -> list[str]:
     return []
 
 
+def grids_of(raw: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*raw["aggregate"]["tables"].values(), *raw["figures"]["drawn"].values()]
+
+
 def setting(place: str, value: Any) -> Change:
     """Set the value at a place such as `methods/dac/settings/tau`."""
     *path, last = place.split("/")
@@ -265,7 +269,12 @@ assert "torch" not in sys.modules
         ("methods/dac-released/train/precison", "precision"),
         ("methods/dac-released/train_by_data/imagenet30/backbon", "backbone"),
         ("figures/histogram_bin", "histogram_bins"),
-        ("suites/demo/seed", "seeds"),
+        ("suites/demo/table", "tables"),
+        ("aggregate/tables/table1/seed", "seeds"),
+        ("figures/drawn/fig08/metric", "metrics"),
+        ("pretrain/defaults/epoch", "epochs"),
+        ("pretrain/by_data/digits/batchs", "batch"),
+        ("plan/teraflop", "teraflops"),
     ],
 )
 def test_an_unknown_key_names_the_nearest_valid_one(place: str, nearest: str) -> None:
@@ -361,14 +370,26 @@ NAN, INF = math.nan, math.inf
             {"size": 300, "outlier_share": 0.5},
             "a pool is drawn with its labels; remove it or the labeled_list",
         ),
-        ("suites/demo/methods", ("dacc",), "'dacc' does not exist; did you mean 'dac'?"),
+        ("suites/demo/tables", ("digit",), "'digit' does not exist; did you mean 'digits'?"),
+        ("suites/demo/figures", ("fig8",), "'fig8' does not exist; did you mean 'fig08'?"),
         (
-            "suites/demo/tasks",
+            "aggregate/tables/table1/methods",
+            ("dacc",),
+            "'dacc' does not exist; did you mean 'dac'?",
+        ),
+        (
+            "aggregate/tables/table1/tasks",
             ("cifar-6-31",),
             "'cifar-6-31' does not exist; did you mean 'cifar-6-30'?",
         ),
-        ("suites/demo/seeds", (1, 2, 1), "one stands twice in [1, 2, 1]"),
-        ("suites/demo/seeds", (), "is empty; name at least one"),
+        ("aggregate/tables/table1/seeds", (1, 2, 1), "one stands twice in [1, 2, 1]"),
+        ("figures/drawn/fig06/seeds", (), "is empty; name at least one"),
+        ("figures/drawn/fig08/x", (), "missing; `curves` needs at least one"),
+        (
+            "figures/drawn/fig06/x",
+            ("task.data",),
+            "only `curves` reads it, not `heatmap`; remove it",
+        ),
     ],
 )
 def test_a_wrong_value_is_one_fault_at_its_place(place: str, value: Any, message: str) -> None:
@@ -397,7 +418,8 @@ def test_seven_known_classes_of_six_are_refused() -> None:
             "t": dict(raw["tasks"]["digits-6-30"], num_known=7),
             "u": raw["tasks"]["folder"],
         }
-        raw["suites"]["demo"]["tasks"] = ("t",)
+        for grid in grids_of(raw):
+            grid["tasks"] = ("t",)
 
     assert faults(change) == ["tasks.t.num_known: 7, but digits has only 6 classes"]
 
@@ -495,7 +517,7 @@ def test_all_faults_are_reported_at_once() -> None:
         "methods/fixmatch/setings": {},
         "methods/dac/by_data/digits/tau": 2.0,
         "evaluate/last_evaluations": 0,
-        "suites/demo/seeds": (-1,),
+        "aggregate/tables/digits/seeds": (-1,),
     }
 
     def change(raw: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,9 +18,9 @@ from full_disk import fill_disk
 from toy import METHODS, TASK
 
 from dac import checkpoint
+from dac.course import Meter, StopRequest
 from dac.errors import RunFailed, Stopped, UserError
 from dac.files import locked, write_text
-from dac.loop import Meter, StopRequest
 from dac.train import load_data, train
 
 
@@ -51,6 +52,12 @@ def same(a, b, path=""):
             same(*pair, f"{path}[{index}]")
     else:
         assert a == b, path
+
+
+def working(out: Path) -> Path:
+    """The only folder of working state in a run folder."""
+    (folder,) = (path for path in (out / "work").iterdir() if path.is_dir())
+    return folder
 
 
 def same_run(a: Path, b: Path):
@@ -92,7 +99,7 @@ def test_stopping_between_checkpoints_and_log_rows_changes_no_bit(
 
 def test_the_checkpoint_holds_all_state_of_dac(root, params, tmp_path):
     assert toy.train_and_kill(params, "dac", root, tmp_path, 3)
-    state = checkpoint.newest(tmp_path / "work")
+    state = checkpoint.newest(working(tmp_path))
     names = set(state["network"])
     memory = {f"method.memory.{n}" for n in ("score", "consensus", "visited")}
     assert memory | {"method.bank.z", "method.bank.q", "method.bank.position"} <= names
@@ -125,21 +132,35 @@ def test_history_has_losses_and_evaluations(undisturbed):
     assert evaluated["closed_accuracy"].between(0, 1).all()
 
 
-@pytest.mark.parametrize(
-    ("change", "differing"),
-    [
-        ({"method": "fixmatch"}, "method.name"),
-        ({"lr": 0.01}, "train.lr"),
-    ],
-)
-def test_a_checkpoint_of_another_run_is_refused_with_the_differing_keys(
-    change, differing, root, params, tmp_path
+def test_an_interrupted_run_waits_while_another_one_uses_its_folder(
+    root, params, tmp_path, undisturbed, capsys
 ):
-    assert toy.train_and_kill(params, "dac", root, tmp_path / "run", 3)
-    method = change.pop("method", "dac")
-    other = toy.toy_params(tmp_path, **change)
-    with pytest.raises(UserError, match=f"another run.*\n(.*\n)*  {differing}: "):
-        toy.train_here(other, method, root, tmp_path / "run")
+    out = tmp_path / "run"
+    assert toy.train_and_kill(params, "dac", root, out, 6)
+    states = {path: path.read_bytes() for path in checkpoint.saved(working(out))}
+    other = toy.toy_params(tmp_path, lr=0.01)
+    assert toy.train_and_kill(other, "dac", root, out, 3)
+    toy.train_here(other, "dac", root, out)
+    assert "at step 3 of 12" in capsys.readouterr().err, "the other one went on with its own state"
+    assert {path: path.read_bytes() for path in states} == states, "the first one's are untouched"
+    with pytest.raises(UserError, match=r"train\.lr: 0\.01 there, 0\.03 asked for"):
+        toy.train_here(params, "dac", root, out)
+    (out / "model.pt").unlink()
+    toy.train_here(params, "dac", root, out)
+    assert "at step 6 of 12" in capsys.readouterr().err
+    same_run(out, undisturbed("dac"))
+    assert not list(out.glob("work/*/last-*.pt"))
+
+
+def test_state_that_was_moved_from_another_run_is_refused(root, params, tmp_path):
+    out, other = tmp_path / "run", tmp_path / "other"
+    assert toy.train_and_kill(params, "dac", root, out, 3)
+    assert toy.train_and_kill(params, "fixmatch", root, other, 3)
+    target = working(out)
+    shutil.rmtree(target)
+    working(other).rename(target)
+    with pytest.raises(UserError, match=r"another run.*\n(.*\n)*  method\.name: "):
+        toy.train_here(params, "dac", root, out)
 
 
 def test_a_finished_model_of_another_run_is_refused(root, undisturbed, tmp_path):
@@ -153,7 +174,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     damage, root, params, tmp_path, undisturbed, capsys
 ):
     assert toy.train_and_kill(params, "dac", root, tmp_path, 6)
-    newest, older = checkpoint.saved(tmp_path / "work")
+    newest, older = checkpoint.saved(working(tmp_path))
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1
     newest.write_bytes({"flip a byte": content, "truncate": content[:-100], "empty": b""}[damage])
@@ -220,7 +241,7 @@ def test_weights_that_overflow_are_not_saved(root, params, tmp_path, monkeypatch
     monkeypatch.setattr(Ema, "update", overflow)
     with pytest.raises(RunFailed, match=r"weights 'backbone.* are not finite after step 6"):
         toy.train_here(params, "fixmatch", root, tmp_path)
-    assert checkpoint.newest(tmp_path / "work")["step"] == 3
+    assert checkpoint.newest(working(tmp_path))["step"] == 3
 
 
 def test_settings_that_do_not_change_the_result_do_not_block_a_resume(
@@ -260,14 +281,14 @@ def test_a_signal_saves_and_leaves_with_the_code_for_stopped(number, root, tmp_p
     command = [sys.executable, "-m", "dac.train", "--task", TASK, "--method", "dac", "--seed", "1"]
     command += ["--params", str(params.path), "--root", str(root), "--out", str(out)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    while not checkpoint.saved(out / "work"):
+    while not list(out.glob("work/*/last-*.pt")):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.05)
     process.send_signal(number)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 75
     assert f"stopped: {number.name} at step" in told and "Traceback" not in told
-    step = checkpoint.newest(out / "work")["step"]
+    step = checkpoint.newest(working(out))["step"]
     assert f"at step {step} of" in told
 
 
@@ -288,7 +309,7 @@ def test_a_loss_that_is_not_finite_stops_with_step_and_term(
     monkeypatch.setattr(Dac, "terms", poisoned)
     with pytest.raises(RunFailed, match=f"'{term}' is not finite at step 7"):
         toy.train_here(params, "dac", root, tmp_path)
-    assert checkpoint.newest(tmp_path / "work")["step"] == 6, "the last good checkpoint stays"
+    assert checkpoint.newest(working(tmp_path))["step"] == 6, "the last good checkpoint stays"
     assert not (tmp_path / "model.pt").exists()
 
 
@@ -311,7 +332,7 @@ def test_a_disk_that_fills_at_the_end_keeps_the_state_and_no_model(
     with pytest.raises(UserError, match=r"no space left while writing .*model\.pt"):
         toy.train_here(params, "dac", root, tmp_path)
     assert not (tmp_path / "model.pt").exists()
-    assert checkpoint.newest(tmp_path / "work")["step"] == 12
+    assert checkpoint.newest(working(tmp_path))["step"] == 12
     monkeypatch.undo()
     toy.train_here(params, "dac", root, tmp_path)
     same_run(tmp_path, undisturbed("dac"))

@@ -12,8 +12,8 @@ import yaml
 
 from dac import checkpoint, split
 from dac.batches import RunData
+from dac.course import StopRequest
 from dac.data import prepared
-from dac.loop import StopRequest
 from dac.params import Params, load
 from dac.prepare import prepare
 from dac.train import choose_device, load_data, train

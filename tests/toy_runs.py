@@ -21,7 +21,12 @@ from dac.models.ema import Ema
 from dac.params import Run
 
 PARAMS = params.load(Path(__file__).parents[1] / "params.yaml")
-METHODS = tuple(PARAMS.file.methods)
+SWEPT = {  # points of Figs. 8 to 10: `dac` with another number
+    name
+    for figure in ("fig08", "fig09", "fig10")
+    for name in PARAMS.file.figures.drawn[figure].methods
+}
+METHODS = tuple(name for name in PARAMS.file.methods if name == "dac" or name not in SWEPT)
 NUM_KNOWN, NUM_CLASSES, SIDE = 4, 6, 8
 BATCH, MU, POOL = 8, 3, 120
 STEPS_PER_EPOCH = 10

@@ -11,8 +11,9 @@ from torch import Tensor
 from dac.batches import Batches, RunData, policy
 from dac.bench.timing import Work, medians
 from dac.bench.watch import BackboneWatch
+from dac.course import StopRequest
 from dac.errors import Stopped
-from dac.loop import Progression, StopRequest, fit
+from dac.loop import Progression, fit
 from dac.methods.base import Batch, Clock
 from dac.params import Params, Run
 from dac.train import start

@@ -14,7 +14,8 @@ from dac.augment import strong, weak
 from dac.bench.lab import Lab
 from dac.bench.timing import Work, medians
 from dac.consensus import consensus, open_set_targets
-from dac.loop import Meter, make_optimizer
+from dac.course import Meter
+from dac.loop import make_optimizer
 from dac.methods.base import Step, Views
 from dac.methods.dac import Dac
 

@@ -1,29 +1,63 @@
 """Histogram of normalized scores (for DAC the consensus), inliers and outliers (Figs. 2a, 7).
 
+python -m dac.figures.histogram --figure fig07 --out fig07.pdf
 python -m dac.figures.histogram --run runs/digits-6-30/dac/seed1 --out histogram.png
 """
 
-import argparse
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import seaborn as sns
-from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dac.errors import exit_code_of
-from dac.figures.arrays import read_scores
-from dac.figures.theme import COLUMN, INLIER, OUTLIER, save, use_theme
-from dac.params import DEFAULT_PATH, load
+from dac.figures.arrays import is_inlier, read_scores
+from dac.figures.cli import NO_RUNS, ask
+from dac.figures.theme import INLIER, OUTLIER, below, leave_empty, side_by_side
 
 
-def draw(scores: np.ndarray, is_inlier: np.ndarray, threshold: float, bins: int) -> Figure:
+@dataclass(frozen=True)
+class Scores:
+    """Of one run, a row per test image."""
+
+    scores: np.ndarray
+    is_inlier: np.ndarray
+    threshold: float | None = None
+
+
+def draw(runs: Sequence[tuple[str, Scores | None]], bins: int) -> Figure:
+    """A panel per run; one without scores says so."""
+    figure, panels = side_by_side(len(runs), ratio=0.62 if len(runs) < 3 else 0.95)
+    names = [name for name, _ in runs]
+    for place, (axes, (_, scores)) in enumerate(zip(panels, runs, strict=True)):
+        label = "normalized inlier score"
+        if scores is None:
+            leave_empty(axes, NO_RUNS)
+            axes.set(xlim=(0, 1))
+        else:
+            panel(axes, scores, bins)
+        axes.set_xlabel(below(label, place, names) if len(runs) > 1 else label)
+        axes.set_ylabel("density" if place == 0 else "")
+    _add_legend(figure, panels)
+    sns.despine(figure)
+    return figure
+
+
+def panel(axes: Axes, shown: Scores, bins: int) -> None:
     """Densities of the scores of Eq. (8), min-max over all images shown, and the threshold."""
-    low, width = scores.min(), max(float(np.ptp(scores)), 1e-12)
-    normalized = (scores - low) / width
-    figure, axes = plt.subplots(figsize=(COLUMN, 0.62 * COLUMN))
-    for chosen, color, name in ((is_inlier, INLIER, "inliers"), (~is_inlier, OUTLIER, "outliers")):
+    low, width = shown.scores.min(), max(float(np.ptp(shown.scores)), 1e-12)
+    normalized = (shown.scores - low) / width
+    for chosen, color, name in (
+        (shown.is_inlier, INLIER, "inliers"),
+        (~shown.is_inlier, OUTLIER, "outliers"),
+    ):
+        if not chosen.any():
+            continue
         sns.histplot(
             x=normalized[chosen],
             bins=np.linspace(0, 1, bins + 1).tolist(),
@@ -34,30 +68,40 @@ def draw(scores: np.ndarray, is_inlier: np.ndarray, threshold: float, bins: int)
             label=f"{name} (n = {int(chosen.sum())})",
             ax=axes,
         )
-    axes.axvline(
-        (threshold - low) / width, color="0.2", linewidth=1, linestyle="--", label="threshold"
-    )
-    axes.set(xlabel="normalized inlier score", ylabel="density", xlim=(0, 1))
-    axes.legend(frameon=False, loc="best")
-    sns.despine(figure)
-    return figure
+    if shown.threshold is not None:
+        at = (shown.threshold - low) / width
+        axes.axvline(at, color="0.2", linewidth=1, linestyle="--", label="threshold")
+    axes.set(xlim=(0, 1))
+
+
+def _add_legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    """Inside a single panel; below several, where it would hide bars."""
+    handles = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    handles = dict(sorted(handles.items()))  # inliers, outliers, threshold
+    if handles and len(panels) == 1:
+        panels[0].legend(handles.values(), handles.keys(), frameon=False, loc="best")
+    elif handles:
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            frameon=False,
+            ncols=len(handles),
+            loc="outside lower center",
+        )
+
+
+def read(run: Path, expected: dict[str, Any] | None) -> Scores:
+    arrays = read_scores(run, expected)
+    return Scores(arrays["test_scores"], is_inlier(arrays), float(arrays["published_threshold"]))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m dac.figures.histogram")
-    parser.add_argument("--run", type=Path, required=True, help="folder of an evaluated run")
-    parser.add_argument("--out", type=Path, required=True, help="a .pdf, .svg or .png")
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
-    options = parser.parse_args()
-    arrays = read_scores(options.run)
-    use_theme()
-    figure = draw(
-        arrays["test_scores"],
-        (arrays["test_labels"] >= 0) & (arrays["test_labels"] < arrays["num_known"]),
-        float(arrays["published_threshold"]),
-        load(options.params).file.figures.histogram_bins,
-    )
-    save(figure, options.out)
+    request = ask("histogram", __doc__.split("\n")[0])
+    request.save(draw(request.panels(read), request.params.file.figures.histogram_bins))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,10 @@ class Method(nn.Module):
     def agreement(self, features: Tensor) -> Tensor | None:
         """Pairwise agreement of heads per image, B x K x K, where a method has several heads."""
         return None
+
+    def embedding(self, features: Tensor) -> Tensor:
+        """What Fig. 5 plots, of length one per image. Default: the pooled feature."""
+        return F.normalize(features.float(), dim=1)
 
 
 class Network(nn.Module):

@@ -130,6 +130,10 @@ class Dac(Method):
         """exp(-L1) of every head pair, B x K x K (Figs. 2 and 6)."""
         return torch.exp(-pairwise_l1(self.head_probabilities(features)))
 
+    def embedding(self, features: Tensor) -> Tensor:
+        """z, B x D (Fig. 5)."""
+        return F.normalize(self.projection(features).float(), dim=1)
+
     def head_probabilities(self, features: Tensor) -> Tensor:
         logits: Tensor = self.heads(self.projection(features))
         return logits.float().softmax(dim=2)

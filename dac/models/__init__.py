@@ -7,8 +7,11 @@ from dac.models.wide_resnet import WideResNet
 from dac.settings import Backbone
 
 
-def build_backbone(name: Backbone) -> nn.Module:
-    """A freshly initialised encoder; `.feature_dim` is the width of its pooled feature."""
+def build_backbone(name: Backbone, *, zero_residuals: bool = False) -> nn.Module:
+    """A freshly initialised encoder; `.feature_dim` is the width of its pooled feature.
+
+    `zero_residuals`: the blocks of the ResNets start as identities (SimSiam).
+    """
     match name:
         case "small-cnn":
             return SmallCNN()
@@ -18,4 +21,4 @@ def build_backbone(name: Backbone) -> nn.Module:
             # Importing torchvision takes as long as importing torch; small jobs do without.
             from dac.models.resnet import ResNet
 
-            return ResNet(bottleneck=name == "resnet18-released")
+            return ResNet(bottleneck=name == "resnet18-released", zero_residuals=zero_residuals)

@@ -16,10 +16,13 @@ class ResNet(nn.Module):
 
     xavier_head = False
 
-    def __init__(self, *, bottleneck: bool) -> None:
+    def __init__(self, *, bottleneck: bool, zero_residuals: bool = False) -> None:
         super().__init__()
         block = _resnet.Bottleneck if bottleneck else _resnet.BasicBlock
-        self.net = _resnet.ResNet(block, [2, 2, 2, 2], num_classes=1)
+        # Zero residuals: the scale of the last norm of each block starts at 0.
+        self.net = _resnet.ResNet(
+            block, [2, 2, 2, 2], num_classes=1, zero_init_residual=zero_residuals
+        )
         self.feature_dim: int = self.net.fc.in_features
         self.net.fc = nn.Identity()
 

@@ -1,0 +1,132 @@
+"""Which runs a suite, a table or a figure needs, and where every file of them lies.
+
+A run that several tables and figures name is one run. No torch in this file: the workflow reads it
+in every job.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dac.params import Params, PretrainRun
+from dac.settings import Figure, Grid, Table
+
+OF_EVERY_MODEL = ("models", "umap")  # figures that read outputs.npz, which other runs do not need
+
+
+@dataclass(frozen=True)
+class Key:
+    """The name of one run."""
+
+    task: str
+    method: str
+    seed: int
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.task) / self.method / f"seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """The tables and figures of one suite."""
+
+    suite: str
+    tables: dict[str, Table]
+    figures: dict[str, Figure]
+
+    def grids(self) -> dict[str, Grid]:
+        return {**self.tables, **self.figures}
+
+
+def results(params: Params, suite: str | None = None) -> Results:
+    """What a suite builds; None: the one that the file names."""
+    name = suite or params.file.suite
+    chosen = params.suite(name)
+    return Results(
+        name,
+        {table: params.file.aggregate.tables[table] for table in chosen.tables},
+        {figure: params.file.figures.drawn[figure] for figure in chosen.figures},
+    )
+
+
+def runs(params: Params, grid: Grid) -> list[Key]:
+    """Every task with every method that exists and every seed."""
+    return [
+        Key(task, method, seed)
+        for task in grid.tasks
+        for method in existing(params, grid)
+        for seed in grid.seeds
+    ]
+
+
+def all_runs(params: Params, grids: Iterable[Grid]) -> list[Key]:
+    """The runs of several tables and figures, each once, in the order of first use."""
+    return list(dict.fromkeys(key for grid in grids for key in runs(params, grid)))
+
+
+def existing(params: Params, grid: Grid) -> tuple[str, ...]:
+    return tuple(name for name in grid.methods if name in params.file.methods)
+
+
+def left_out(params: Params, grids: dict[str, Grid]) -> list[str]:
+    """A line per table and figure that names methods which do not exist yet."""
+    lines = []
+    for name, grid in grids.items():
+        absent = [method for method in grid.methods if method not in params.file.methods]
+        if absent:
+            lines.append(f"{name}: not built yet, left out: {', '.join(absent)}")
+    return lines
+
+
+def pretraining_of(params: Params, key: Key) -> PretrainRun | None:
+    """The pre-training that a run starts from, if any."""
+    run = params.run(key.task, key.method, key.seed)
+    if run.train.initial == "random":
+        return None
+    return params.pretrain(run.task.data, run.train.backbone)
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def of_runs(keys: Iterable[Key], name: str) -> list[str]:
+    return [f"runs/{key.folder}/{name}" for key in keys]
+
+
+def figure_inputs(params: Params, figure: Figure) -> list[str]:
+    """Small files that stand for all that a figure reads of its runs."""
+    name = "outputs.npz" if figure.kind in OF_EVERY_MODEL else "metrics.json"
+    return of_runs(runs(params, figure), name)
+
+
+def pretrained_folder(data: str, backbone: str) -> str:
+    return f"pretrained/{data}/{backbone}"
+
+
+def targets(params: Params, found: Results) -> dict[str, list[str]]:
+    """What may be asked for by name: the stages (rules carry their names, so these are plurals),
+    every table, every figure and every task of a suite."""
+    keys = all_runs(params, found.grids().values())
+    tables = {name: [f"results/tables/{name}.md"] for name in found.tables}
+    figures = {name: [f"results/figures/{name}.pdf"] for name in found.figures}
+    sets = sorted({params.task(key.task).data for key in keys})
+    origins = {origin for key in keys if (origin := pretraining_of(params, key))}
+    networks = sorted(pretrained_folder(o.data_name, o.backbone) for o in origins)
+    inputs = [file for figure in found.figures.values() for file in figure_inputs(params, figure)]
+    stages = {
+        "downloads": [f"data/receipts/{name}.json" for name in sets if name != "folder"],
+        "data": [f"data/prepared/{name}/meta.json" for name in sets],
+        "splits": sorted({f"data/splits/{key.task}/seed{key.seed}.json" for key in keys}),
+        "pretraining": [f"{folder}/run.json" for folder in networks],
+        "models": of_runs(keys, "run.json"),
+        "runs": list(dict.fromkeys([*of_runs(keys, "metrics.json"), *inputs])),
+        "tables": [file for files in tables.values() for file in files],
+        "figures": [file for files in figures.values() for file in files],
+        "summary": ["results/tables/runs.csv"],
+    }
+    tasks = {
+        task: of_runs([key for key in keys if key.task == task], "metrics.json")
+        for task in dict.fromkeys(key.task for key in keys)
+    }
+    return stages | tables | figures | tasks

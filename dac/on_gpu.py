@@ -1,0 +1,93 @@
+"""Run a command with a GPU of its own, on a machine without a scheduler.
+
+    python -m dac.on_gpu python -m dac.train ...
+
+Snakemake counts GPUs (`--resources gpu=4`) and does not say which one a job may use. Here every
+GPU has a lock; the command gets the first free one as CUDA_VISIBLE_DEVICES and holds its lock until
+it ends, however it ends. Inside a Slurm job, and without a GPU, the command runs as it is.
+"""
+
+import fcntl
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from dac.errors import UserError, exit_code_of
+from dac.logs import say
+
+SECONDS_BETWEEN_TRIES = 1.0
+
+
+def main() -> None:
+    command = sys.argv[1:]
+    if not command:
+        raise UserError("no command given; write `python -m dac.on_gpu COMMAND ...`")
+    environment = dict(os.environ)
+    job = environment.get("SLURM_JOB_ID")
+    names = [] if job else visible_gpus(environment)
+    if names:
+        name, lock = take_one(names, lock_folder())
+        os.set_inheritable(lock, True)  # the command keeps the lock; the kernel frees it
+        environment["CUDA_VISIBLE_DEVICES"] = name
+    say(_introduction(environment, job))
+    try:
+        os.execvpe(command[0], command, environment)
+    except OSError as error:
+        raise UserError(f"{command[0]} cannot be run ({error.strerror})") from None
+
+
+def visible_gpus(environment: dict[str, str]) -> list[str]:
+    """What CUDA_VISIBLE_DEVICES allows; without it every GPU that nvidia-smi lists."""
+    allowed = environment.get("CUDA_VISIBLE_DEVICES")
+    if allowed is not None:
+        return [name.strip() for name in allowed.split(",") if name.strip()]
+    try:
+        listed = subprocess.run(
+            ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return listed.stdout.split()
+
+
+def lock_folder() -> Path:
+    """One per machine and user: GPUs of one machine are not those of another."""
+    return Path(tempfile.gettempdir()) / f"dac-gpus-{os.getuid()}"
+
+
+def take_one(names: list[str], folder: Path) -> tuple[str, int]:
+    """The first free GPU and the open descriptor that holds it; waits while all are taken."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    waited = False
+    while True:
+        for name in names:
+            lock = os.open(folder / re.sub(r"\W", "_", name), os.O_CREAT | os.O_RDWR)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return name, lock
+            except BlockingIOError:
+                os.close(lock)
+        if not waited:
+            say(
+                f"all {len(names)} GPUs are taken; waiting (--resources gpu={len(names)} avoids it)"
+            )
+            waited = True
+        time.sleep(SECONDS_BETWEEN_TRIES)
+
+
+def _introduction(environment: dict[str, str], job: str | None) -> str:
+    """The first line of every log: where the job runs, so that a log leads to its machine."""
+    where = f"on {environment.get('SLURMD_NODENAME') or os.uname().nodename}"
+    devices = environment.get("CUDA_VISIBLE_DEVICES") or "none"
+    return f"{where}, {f'Slurm job {job}, ' if job else ''}GPU {devices}"
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

@@ -1,0 +1,65 @@
+"""Stage `outputs`: what the best network of a finished run says about every test image.
+
+    python -m dac.outputs --run runs/cifar-50-500-subset-0/fixmatch/seed1
+
+Reads model.pt, leaves outputs.npz for Figs. 2 and 5: labels, probabilities of the target head and
+embeddings (DAC: the projection z; other methods: the pooled feature), both of the eval transform.
+"""
+
+import argparse
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dac.batches import RunData
+from dac.errors import exit_code_of
+from dac.evaluate import load_network, open_run
+from dac.files import write_bytes
+from dac.inference import embed
+from dac.logs import say
+from dac.params import DEFAULT_PATH, Run, load
+from dac.train import choose_device
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m dac.outputs", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--run", type=Path, required=True, help="folder of a finished run")
+    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of the data")
+    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
+    parser.add_argument("--device", default="auto")
+    options = parser.parse_args()
+
+    device = choose_device(options.device)
+    run, data, model = open_run(options.run, load(options.params), options.root)
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **outputs(run, data, model, device))
+    write_bytes(options.run / "outputs.npz", buffer.getvalue())
+    say(f"wrote {options.run / 'outputs.npz'}")
+
+
+def outputs(
+    run: Run, data: RunData, model: dict[str, Any], device: torch.device
+) -> dict[str, np.ndarray]:
+    """One row per test image, in the order of the data; `run` says whose they are, as JSON."""
+    network = load_network(run, data, model["best"]["network"], device)
+    probabilities, embeddings = embed(
+        network, data.test_images, data.policy, batch=run.train.evaluation_batch, device=device
+    )
+    return {
+        "run": np.array(json.dumps(model["run"], sort_keys=True)),
+        "num_known": np.array(data.num_known),
+        "test_labels": data.test_labels,
+        "test_probabilities": probabilities,
+        "test_embeddings": embeddings,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

@@ -1,0 +1,91 @@
+"""Damage in DVC's cache is found, told with the next step, and left as it is."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dac import cache_check
+
+
+def add(cache: Path, content: bytes, suffix: str = "") -> Path:
+    """An object as DVC keeps it."""
+    name = hashlib.md5(content).hexdigest()
+    path = cache / "files/md5" / name[:2] / f"{name[2:]}{suffix}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    path.chmod(0o444)
+    return path
+
+
+def damage(path: Path, content: bytes) -> None:
+    """Other content under the same name and mode."""
+    path.unlink()
+    path.write_bytes(content)
+    path.chmod(0o444)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    cache = tmp_path / "cache"
+    add(cache, b"weights")
+    add(cache, b"")
+    add(cache, b'[{"md5": "0", "relpath": "a"}]', ".dir")
+    return cache
+
+
+def check(cache: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "dac.cache_check", "--cache", str(cache)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_an_intact_cache_is_said_to_be_so(cache: Path) -> None:
+    done = check(cache)
+    assert (done.returncode, done.stdout) == (0, "3 objects intact\n")
+
+
+def test_damage_is_told_with_the_next_step_and_nothing_is_changed(cache: Path) -> None:
+    path = add(cache, b"numbers")
+    damage(path, b"numbersX")
+    before = {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()}
+    done = check(cache)
+    assert done.returncode == 1
+    found = hashlib.md5(b"numbersX").hexdigest()
+    assert done.stdout == f"{path}: its content has the MD5 {found}\n"
+    assert "1 of 4 objects are damaged. Delete those files, then run `dvc pull`" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"cut sho"])
+def test_every_kind_of_object_is_read(cache: Path, content: bytes) -> None:
+    folder = add(cache, b'[{"md5": "1", "relpath": "b"}]', ".dir")
+    damage(folder, content)
+    assert list(cache_check.damaged(cache_check.objects(cache))) == [folder]
+
+
+def test_an_object_that_cannot_be_read_is_damaged(cache: Path) -> None:
+    path = add(cache, b"gone")
+    path.unlink()
+    path.mkdir()
+    assert cache_check.fault_of(path) == "cannot be read (Is a directory)"
+
+
+def test_other_files_are_no_objects(cache: Path) -> None:
+    (cache / "files/md5/ab").mkdir()
+    (cache / "files/md5/ab/.unfinished.tmp").write_bytes(b"half")
+    (cache / "runs").mkdir()
+    (cache / "runs/lock").write_bytes(b"x")
+    assert len(cache_check.objects(cache)) == 3
+
+
+def test_a_missing_cache_is_told(tmp_path: Path) -> None:
+    done = check(tmp_path / "nowhere")
+    assert done.returncode == 2
+    assert "there is no cache" in done.stderr and "`dvc cache dir`" in done.stderr
+
+
+def test_an_empty_cache_has_no_damage(tmp_path: Path) -> None:
+    assert check(tmp_path).stdout == "0 objects intact\n"

@@ -1,0 +1,98 @@
+"""Which runs a suite needs, its named targets, and methods that do not exist yet."""
+
+import copy
+from pathlib import Path
+
+import yaml
+
+from dac import grid, params
+from dac.grid import Key
+
+PATH = Path(__file__).parents[1] / "params.yaml"
+PARAMS = params.load(PATH)
+PAPER = grid.results(PARAMS, "paper")
+
+
+def filled() -> params.Params:
+    """The parameters as they will be when every planned method exists."""
+    raw = params._read_yaml(PATH)
+    for name in raw["planned_methods"]:
+        raw["methods"][name] = {"base": "dac" if name.endswith("+dac") else "fixmatch"}
+    return params.parse(raw, PATH)
+
+
+def test_runs_are_every_task_with_every_method_and_seed() -> None:
+    table = PARAMS.file.aggregate.tables["table3"]
+    keys = grid.runs(PARAMS, table)
+    assert len(keys) == len(set(keys)) == 2 * 7 * 3
+    assert keys[0] == Key("cifar-50-500", "fixmatch", 1)
+    assert str(keys[0].folder) == "cifar-50-500/fixmatch/seed1"
+
+
+def test_a_run_of_several_tables_is_one_run() -> None:
+    grids = [PAPER.tables["table1"], PAPER.tables["table2"]]
+    first, both = grid.all_runs(PARAMS, grids[:1]), grid.all_runs(PARAMS, grids)
+    assert first == both  # every open-set number comes from a run that Table 1 has
+
+
+def test_the_paper_has_all_its_tables_and_figures() -> None:
+    assert list(PAPER.tables) == [f"table{n}" for n in range(1, 7)]
+    assert list(PAPER.figures) == [f"fig{n:02}" for n in (1, 2, 5, 6, 7, 8, 9, 10, 11)]
+
+
+def test_planned_methods_are_left_out_with_a_line_and_come_alive() -> None:
+    table = PAPER.tables["table1"]
+    planned = [name for name in table.methods if name in PARAMS.file.planned_methods]
+    planned = [name for name in planned if name not in PARAMS.file.methods]
+    lines = grid.left_out(PARAMS, PAPER.grids())
+    for name in planned:
+        assert name not in grid.existing(PARAMS, table)
+        assert any(line.startswith("table1: ") and name in line for line in lines)
+    alive = filled()
+    everything = grid.results(alive, "paper")
+    assert grid.left_out(alive, everything.grids()) == []
+    assert len(grid.all_runs(alive, everything.grids().values())) == 943
+
+
+def test_every_method_of_the_paper_is_in_its_table() -> None:
+    names = set(PAPER.tables["table1"].methods) - {"dac-released"}
+    assert len(names) == 14
+    assert set(PAPER.tables["table2"].methods) <= names | {"dac-released"}
+
+
+def test_targets_name_stages_tables_figures_and_tasks() -> None:
+    demo = grid.results(PARAMS, "demo")
+    targets = grid.targets(PARAMS, demo)
+    assert targets["data"] == ["data/prepared/digits/meta.json"]
+    assert targets["digits"] == ["results/tables/digits.md"]
+    assert targets["digits-heads"] == ["results/figures/digits-heads.pdf"]
+    assert len(targets["digits-6-30"]) == 12
+    assert targets["pretraining"] == ["pretrained/digits/small-cnn/run.json"]
+    assert len(targets["splits"]) == 6
+    assert targets["summary"] == ["results/tables/runs.csv"]
+
+
+def test_only_some_figures_need_the_outputs_of_every_image() -> None:
+    runs = grid.targets(PARAMS, PAPER)["runs"]
+    outputs = [path for path in runs if path.endswith("outputs.npz")]
+    assert len(outputs) == 10 + 4  # Fig. 2: ten models; Fig. 5: four panels
+    assert len(runs) == len(set(runs))
+
+
+def test_pretraining_is_shared_by_methods_and_seeds() -> None:
+    keys = [key for key in grid.runs(PARAMS, PAPER.tables["table6"])]
+    origins = {grid.pretraining_of(PARAMS, key) for key in keys}
+    backbones = sorted(origin.backbone for origin in origins if origin)
+    assert None in origins and backbones == ["resnet18", "resnet18-released"]
+
+
+def test_a_new_seed_adds_only_its_runs() -> None:
+    raw = yaml.safe_load(PATH.read_text())
+    more = copy.deepcopy(raw)
+    more["aggregate"]["tables"]["digits"]["seeds"] = [1, 2, 3, 4]
+    changed = params.parse(params._freeze(more), PATH)
+    before = grid.all_runs(PARAMS, grid.results(PARAMS, "demo").grids().values())
+    after = grid.all_runs(changed, grid.results(changed, "demo").grids().values())
+    assert set(after) - set(before) == {
+        Key("digits-6-30", method, 4) for method in PARAMS.file.aggregate.tables["digits"].methods
+    }

@@ -1,0 +1,46 @@
+"""The exported schema: the one in the workflow, true of params.yaml, and strict."""
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from dac import params_schema
+
+TOP = Path(__file__).parents[1]
+RAW = yaml.safe_load((TOP / "params.yaml").read_text())
+
+
+def check(raw: Any) -> None:
+    jsonschema.validate(raw, params_schema.schema())
+
+
+def test_the_schema_of_the_workflow_is_the_exported_one() -> None:
+    written = (TOP / "workflow/schemas/params.schema.yaml").read_text()
+    assert written == params_schema.text(), "run `python -m dac.params_schema` into that file"
+
+
+def test_the_shipped_parameters_obey_it() -> None:
+    check(RAW)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        RAW | {"suit": "demo"},
+        RAW | {"tasks": {"T": RAW["tasks"]["folder"]}},
+        RAW | {"tasks": {"t": {"base": "folder", "labels": 3}}},
+        RAW | {"methods": {"m": {"method": "no-such-method"}}},
+        RAW | {"suites": {"demo": {"tables": "digits", "figures": []}}},
+        RAW | {"plan": RAW["plan"] | {"teraflops": 0}},
+    ],
+)
+def test_it_refuses_what_is_wrong(wrong: Any) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        check(wrong)
+
+
+def test_entries_with_a_base_may_leave_out_what_the_base_gives() -> None:
+    check(RAW | {"tasks": RAW["tasks"] | {"t": {"base": "folder"}}})

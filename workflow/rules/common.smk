@@ -1,0 +1,135 @@
+# What the rules share: the parameters, the grid of runs, where files lie and what jobs may use.
+
+import os
+import re
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import validate
+
+from dac import grid, job_environment, plan, workflow_memory
+from dac.errors import UserError
+from dac.files import canonical_hash
+from dac.params import load
+
+job_environment.apply()
+memory = workflow_memory.Memory(
+    Path(".snakemake/metadata"), Path("provenance/snakemake.tgz")
+)
+
+if others := sorted(set(workflow.config_settings.overwrite_config) - {"suite"}):
+    raise WorkflowError(
+        f"--config gives {', '.join(others)}; only suite=NAME may be given there. "
+        "Change params.yaml, which every stage reads"
+    )
+try:
+    PARAMS = load(Path("params.yaml"))
+    RESULTS = grid.results(PARAMS, str(config["suite"]))
+    memory.restore()
+except UserError as error:
+    raise WorkflowError(str(error))
+validate(config, "../schemas/params.schema.yaml", set_default=False)
+
+TARGETS = grid.targets(PARAMS, RESULTS)
+RUN = "runs/{task}/{method}/seed{seed}"
+PRETRAINED = grid.pretrained_folder("{data}", "{backbone}")
+ENVIRONMENT = "../../environment.yml"
+
+
+wildcard_constraints:
+    task="[a-z0-9][a-z0-9+.-]*",
+    method="[a-z0-9][a-z0-9+.-]*",
+    data="[a-z0-9][a-z0-9-]*",
+    backbone="[a-z0-9-]+",
+    seed="[0-9]+",
+    table="|".join(map(re.escape, PARAMS.file.aggregate.tables)),
+    figure="|".join(map(re.escape, PARAMS.file.figures.drawn)),
+
+
+# --- inputs and parameters of jobs --------------------------------------------------------------
+
+
+def run_of(wildcards):
+    try:
+        return PARAMS.run(wildcards.task, wildcards.method, int(wildcards.seed))
+    except UserError as error:
+        raise WorkflowError(str(error))
+
+
+def data_of(wildcards):
+    try:
+        return wildcards.get("data") or PARAMS.task(wildcards.task).data
+    except UserError as error:
+        raise WorkflowError(str(error))
+
+
+def prepared(wildcards):
+    return f"data/prepared/{data_of(wildcards)}/meta.json"
+
+
+def pretrained(wildcards):
+    """The pre-training that a run starts from: a list of no or one file."""
+    train = run_of(wildcards).train
+    folder = grid.pretrained_folder(data_of(wildcards), train.backbone)
+    return [] if train.initial == "random" else [f"{folder}/run.json"]
+
+
+def pretrain_of(wildcards):
+    return PARAMS.pretrain(wildcards.data, wildcards.backbone)
+
+
+def table_of(wildcards):
+    return PARAMS.file.aggregate.tables[wildcards.table]
+
+
+def figure_of(wildcards):
+    return PARAMS.file.figures.drawn[wildcards.figure]
+
+
+def histogram_bins(wildcards):
+    """Changing them redraws histograms only."""
+    is_drawn = figure_of(wildcards).kind in ("histogram", "models")
+    return PARAMS.file.figures.histogram_bins if is_drawn else None
+
+
+def settings_hash(model):
+    """A parameter of a rule: when it changes, exactly the jobs that it decides run again."""
+    return canonical_hash(
+        model if isinstance(model, dict) else model.model_dump(mode="json")
+    )
+
+
+# --- what jobs may use --------------------------------------------------------------------------
+
+
+def queue(kind):
+    """A site's names, from the environment (slurm/config.yaml says which); else Slurm's defaults."""
+    names = {"slurm_partition": f"DAC_{kind}_PARTITION", "slurm_account": "DAC_ACCOUNT"}
+    return {
+        key: os.environ[name] for key, name in names.items() if os.environ.get(name)
+    }
+
+
+ON_CPU = {"mem_mb": 8000, "runtime": 120, **queue("CPU")}
+ON_GPU = {
+    "gpu": 1,
+    "gpu_model": os.environ.get("DAC_GPU_MODEL", "a40"),
+    "nodes": 1,
+    **queue("GPU"),
+}
+
+
+def memory_of(wildcards):
+    return PARAMS.file.plan.memory_mb[data_of(wildcards)]
+
+
+def threads_of(wildcards):
+    return PARAMS.file.plan.threads[data_of(wildcards)]
+
+
+def train_minutes(wildcards):
+    return plan.job_minutes(PARAMS, plan.train_hours(PARAMS, run_of(wildcards)))
+
+
+def pretrain_minutes(wildcards):
+    return plan.job_minutes(PARAMS, plan.pretrain_hours(PARAMS, pretrain_of(wildcards)))
