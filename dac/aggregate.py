@@ -11,15 +11,16 @@ metrics.json (for `dvc metrics show`) the means of those cells whose seeds have 
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dac import grid
 from dac.errors import UserError, exit_code_of
-from dac.files import flatten, portable, read_json, write_json, write_text
+from dac.files import flatten, read_json, write_json, write_text
 from dac.grid import Key
+from dac.identity import NAMED, listed, read_metrics, staleness
 from dac.logs import say
 from dac.params import DEFAULT_PATH, Params, load
 from dac.params_wording import hint
@@ -27,9 +28,7 @@ from dac.settings import Grid, Table
 from dac.table_formats import FORMATS, csv_text, to_markdown
 from dac.tables import Comparison, compare, means, published
 
-OF_THE_DATA = {"split_hash", "pretrained_hash"}  # beside the parameters in a run's identity
 RUN_COLUMNS = ("training_seconds", "views_per_second", "peak_memory_bytes")
-NAMED = 3  # runs or differences that a message lists before "(and 9 more)"
 
 
 @dataclass(frozen=True)
@@ -124,32 +123,13 @@ def collect(params: Params, keys: Iterable[Key], runs: Path) -> Collected:
         path = runs / key.folder / "metrics.json"
         if not path.exists():
             continue
-        run, metrics = _parts(read_json(path, "metrics of a run"), path)
+        run, metrics = read_metrics(path)
         wanted = params.run(key.task, key.method, key.seed).identity()
-        if differing := differences(run, wanted):
+        if differing := staleness(run, wanted):
             found.stale[key] = differing
         else:
-            found.finished[key] = Finished(path, str(run["split_hash"]), flatten(metrics))
+            found.finished[key] = Finished(path, str(run["split_hash"]), metrics)
     return found
-
-
-def _parts(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    content = content if isinstance(content, dict) else {}
-    run, metrics = content.get("run"), content.get("metrics")
-    if isinstance(run, dict) and isinstance(metrics, dict) and "split_hash" in run:
-        return run, metrics
-    raise UserError(
-        f"{path} lacks run, run.split_hash or metrics; delete it and run "
-        f"`python -m dac.evaluate --run {path.parent}` again"
-    )
-
-
-def differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """The parameters in which a run differs from those asked for, as words; empty if in none."""
-    there = flatten({key: value for key, value in found.items() if key not in OF_THE_DATA})
-    asked = flatten(portable(wanted))
-    keys = [key for key in sorted(there | asked) if there.get(key) != asked.get(key)]
-    return listed([f"{k}: {there.get(k)!r} there, {asked.get(k)!r} asked for" for k in keys])
 
 
 # --- numbers ----------------------------------------------------------------------------------
@@ -233,11 +213,6 @@ def _split_lines(finished: dict[Key, Finished]) -> list[str]:
 
 def _name(key: Key) -> str:
     return f"{key.task}/{key.method} seed{key.seed}"
-
-
-def listed(words: Sequence[str]) -> str:
-    more = len(words) - NAMED
-    return ", ".join(words[:NAMED]) + (f", ... (and {more} more)" if more > 0 else "")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from dac.errors import UserError
-from dac.files import canonical_hash, flatten, write_bytes
+from dac.files import canonical_hash, write_bytes
+from dac.identity import differences
 from dac.logs import say
 
 KEPT = 2
@@ -75,11 +76,10 @@ def refuse_other_run(
     state: dict[str, Any], expected: dict[str, Any], path: Path, next_step: str = START_OVER
 ) -> None:
     """A checkpoint of another task, method, parameter set or split must not be continued."""
-    found, wanted = flatten(state["run"]), flatten(expected)
-    keys = [key for key in sorted(found | wanted) if found.get(key) != wanted.get(key)]
-    if keys:
+    pairs = differences(state["run"], expected)
+    if pairs:
         listed = "\n".join(
-            f"  {k}: {found.get(k)!r} there, {wanted.get(k)!r} asked for" for k in keys
+            f"  {k}: {there!r} there, {asked!r} asked for" for k, (there, asked) in pairs.items()
         )
         raise UserError(f"{path} belongs to another run; these differ:\n{listed}\n{next_step}")
 

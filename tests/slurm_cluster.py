@@ -231,10 +231,10 @@ def running_cluster(folder: Path) -> Iterator[Cluster]:
     if os.geteuid() != 0 or not all(map(shutil.which, ("slurmctld", "slurmd", "munged"))):
         _unavailable(NEEDS)
     cluster = Cluster(folder)
+    started = cluster.script("start", check=False)
+    if started.returncode == CANNOT:
+        _unavailable(started.stderr.strip())
     try:
-        started = cluster.script("start", check=False)
-        if started.returncode == CANNOT:
-            _unavailable(started.stderr.strip())
         assert started.returncode == 0, started.stderr
         yield cluster
     finally:

@@ -14,6 +14,7 @@ from dac import aggregate, grid
 from dac.errors import exit_code_of
 from dac.files import write_json
 from dac.grid import Key
+from dac.identity import staleness
 from dac.params import load
 
 TASKS = ("cifar-20-200-correlated", "cifar-60-600-correlated")
@@ -236,9 +237,9 @@ def test_infinity_and_hashes_are_no_difference(project, tmp_path):
     write_json(tmp_path / "run.json", identity | hashes)  # infinity is no JSON number
     found = json.loads((tmp_path / "run.json").read_text())
     assert found["method"]["rejection_temperature"] == "inf"
-    assert aggregate.differences(found, identity) == ""
+    assert staleness(found, identity) == ""
     finite = project.run(key.task, "dac", key.seed).identity()
-    assert "rejection_temperature: 'inf' there, 1.5" in aggregate.differences(found, finite)
+    assert "rejection_temperature: 'inf' there, 1.5" in staleness(found, finite)
 
 
 def test_every_method_of_the_file_is_recognised_after_writing(project, tmp_path):

@@ -1,13 +1,18 @@
 """Damage in DVC's cache is found, told with the next step, and left as it is."""
 
 import hashlib
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from dac import cache_check
+
+TOP = Path(__file__).parents[1]
 
 
 def add(cache: Path, content: bytes, suffix: str = "") -> Path:
@@ -36,9 +41,10 @@ def cache(tmp_path: Path) -> Path:
     return cache
 
 
-def check(cache: Path) -> subprocess.CompletedProcess[str]:
+def check(cache: Path, here: Path = TOP) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dac.cache_check", "--cache", str(cache)]
-    return subprocess.run(command, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(TOP)}
+    return subprocess.run(command, capture_output=True, text=True, cwd=here, env=environment)
 
 
 def test_an_intact_cache_is_said_to_be_so(cache: Path) -> None:
@@ -54,9 +60,36 @@ def test_damage_is_told_with_the_next_step_and_nothing_is_changed(cache: Path) -
     assert done.returncode == 1
     found = hashlib.md5(b"numbersX").hexdigest()
     assert done.stdout == f"{path}: its content has the MD5 {found}\n"
-    assert "1 of 4 objects are damaged. Delete those files, then run `dvc pull`" in done.stderr
+    assert (
+        "1 of 4 objects are damaged. Delete them and their damaged copies, then run" in done.stderr
+    )
     assert "Traceback" not in done.stderr
     assert {path: path.read_bytes() for path in cache.rglob("*") if path.is_file()} == before
+
+
+def test_copies_in_the_workspace_are_judged_as_well(cache: Path, tmp_path: Path) -> None:
+    weights, table = add(cache, b"weights"), add(cache, b"a table")
+    files = [("good.pt", b"weights"), ("bad.pt", b"weights"), ("missing.pt", b"weights")]
+    listed = [{"md5": hashlib.md5(content).hexdigest(), "relpath": n} for n, content in files]
+    listing = add(cache, json.dumps(listed).encode(), ".dir")
+    outs = [
+        {"path": "runs", "md5": listing.parent.name + listing.name},
+        {"path": "table.md", "md5": table.parent.name + table.name},
+    ]
+    (tmp_path / "dvc.lock").write_text(yaml.safe_dump({"stages": {"train": {"outs": outs}}}))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs/good.pt").write_bytes(b"weights")
+    (tmp_path / "runs/bad.pt").write_bytes(b"weightsX")
+    (tmp_path / "table.md").write_bytes(b"a table")
+    damage(weights, b"weightsX")
+    damage(table, b"?")
+    lines = check(cache, tmp_path).stdout.splitlines()
+    copies = [line for line in lines if line.startswith("  ")]
+    assert sorted(copies) == [
+        "  runs/bad.pt: damaged or changed, too",
+        "  runs/good.pt: intact",
+        "  table.md: intact",
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"cut sho"])

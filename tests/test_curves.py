@@ -222,7 +222,7 @@ def test_half_a_suite_is_drawn_and_the_other_half_named(tmp_path, monkeypatch, c
     assert drawn_points == [(1.5, 0.5), (math.inf, 0.4)], "an infinite setting is no stale one"
     assert not opened.lines[0].points, "NaN is no point"
     said = capsys.readouterr().err
-    assert f"left out: {stale} is of other parameters (method.name: 'dac-tw-1.0', not" in said
+    assert f"left out: {stale} is of other parameters (method.name: 'dac-tw-1.0' there" in said
     assert said.count("dac-tw-2.0/seed1/metrics.json does not exist") == 1, "once for both panels"
     assert "dac/seed1 has no open.published.balanced_accuracy" in said
 

@@ -134,7 +134,7 @@ def test_only_hashes_of_inputs_may_differ_from_the_parameters(tmp_path):
     write_json(tmp_path / "run.json", expected | {"split_hash": "a", "pretrained_hash": "b"})
     found = json.loads((tmp_path / "run.json").read_text())
     refuse_stale(found, expected, tmp_path)
-    with pytest.raises(UserError, match=r"method\.rejection_temperature: 'inf', not 1\.5"):
+    with pytest.raises(UserError, match=r"method\.rejection_temperature: 'inf' there, 1\.5"):
         refuse_stale(found, loaded.run("cifar-50-500", "dac", 1).identity(), tmp_path)
 
 
@@ -174,7 +174,7 @@ def test_runs_of_other_parameters_are_left_out_and_named(tmp_path, monkeypatch, 
     options = ("--runs", tmp_path / "runs", "--out", tmp_path / "a.png")
     assert call(monkeypatch, histogram, "--figure", "digits-consensus", *options) == 0
     said = capsys.readouterr().err
-    assert "seed1/metrics.json is of other parameters (seed: 7, not 1)" in said
+    assert "seed1/metrics.json is of other parameters (seed: 7 there, 1 asked for)" in said
     assert "digits-consensus: no finished runs; drawn empty" in said
 
 

@@ -12,7 +12,17 @@ from typing import Any
 
 import pytest
 import torch
-from slurm_cluster import Cluster, Job, SlurmProject, processes_in, running_cluster, wait_for
+from slurm_cluster import (
+    CANNOT,
+    Cluster,
+    Controller,
+    Job,
+    SlurmProject,
+    processes_in,
+    processes_of_job,
+    running_cluster,
+    wait_for,
+)
 from workflow_project import WHOLE, executed, stats
 
 from dac import checkpoint
@@ -45,6 +55,17 @@ def with_data(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Slu
 @pytest.fixture
 def project(with_data: SlurmProject, tmp_path: Path) -> SlurmProject:
     return with_data.copy(tmp_path / "p")
+
+
+def test_a_second_cluster_leaves_the_first_alone(cluster: Cluster, tmp_path: Path) -> None:
+    other = Cluster(tmp_path / "s")
+    with cluster.taken(a40_1=1):
+        (job,) = cluster.ask("squeue", "-h", "-o", "%i").split()
+        before = processes_of_job(job)
+        refused = other.script("start", check=False)
+        assert refused.returncode == CANNOT and "may belong to a real cluster" in refused.stderr
+        other.script("stop", "--purge")
+        assert before and processes_of_job(job) == before
 
 
 # --- undisturbed --------------------------------------------------------------------------------
@@ -174,6 +195,7 @@ def test_training_saves_at_the_warning_before_the_limit(struck: Struck) -> None:
 # --- the controller goes away -------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("failing")  # it fails while we wait here; looked at below
 def test_ctrl_c_leaves_nothing_behind_and_the_next_start_goes_on(project: SlurmProject) -> None:
     runs = RUNS[:2]
     targets = [f"{run}/run.json" for run in runs]
@@ -213,18 +235,29 @@ def test_jobs_outlive_a_closed_terminal(project: SlurmProject) -> None:
 
 # --- a run fails by itself ----------------------------------------------------------------------
 
+BAD, GOOD = RUNS[0].replace("dac", "labeled-only"), RUNS[0]
 
-def test_a_failing_run_is_tried_again_and_leaves_the_others(project: SlurmProject) -> None:
-    bad, good = RUNS[0].replace("dac", "labeled-only"), RUNS[0]
+
+@pytest.fixture(scope="module")
+def failing(
+    with_data: SlurmProject, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Controller]:
+    """The controller of a run that fails and of one that does not."""
+    project = with_data.copy(tmp_path_factory.mktemp("failing") / "p")
     project.change("methods", "labeled-only", "train", value={"lr": 1e30})
     project.make_fast()
-    with project.controller("--retries", "1", f"{bad}/run.json", f"{good}/run.json") as controller:
-        assert controller.wait() == 1, controller.explain()
-        show("failing", project.jobs())
-        assert [job.state for job in project.jobs_of(bad)] == ["FAILED"] * 2, controller.explain()
-        assert [job.state for job in project.jobs_of(good)] == ["COMPLETED"]
-    assert "not finite" in controller.output.read_text()
-    assert not (project.folder / bad / "model.pt").exists()
+    with project.controller("--retries", "1", f"{BAD}/run.json", f"{GOOD}/run.json") as controller:
+        yield controller
+
+
+def test_a_failing_run_is_tried_again_and_leaves_the_others(failing: Controller) -> None:
+    project = failing.project
+    assert failing.wait() == 1, failing.explain()
+    show("failing", project.jobs())
+    assert [job.state for job in project.jobs_of(BAD)] == ["FAILED"] * 2, failing.explain()
+    assert [job.state for job in project.jobs_of(GOOD)] == ["COMPLETED"]
+    assert "not finite" in failing.output.read_text()
+    assert not (project.folder / BAD / "model.pt").exists()
 
 
 # --- helpers ------------------------------------------------------------------------------------

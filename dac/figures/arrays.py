@@ -4,7 +4,6 @@ A figure of params.yaml gives the identity that it expects: files of other param
 """
 
 import json
-import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,15 @@ from typing import Any
 import numpy as np
 
 from dac.errors import UserError
-from dac.files import flatten, read_json
+from dac.identity import read_metrics, staleness
 
-FROM_FILES = ("split_hash", "pretrained_hash")  # of the run's inputs, not of its parameters
 Identity = dict[str, Any]
 
 
 def read_scores(run: Path, expected: Identity | None = None) -> dict[str, np.ndarray]:
     """scores.npz; the metrics beside it say whose it is."""
     if expected is not None:
-        read_metrics(run, expected)
+        read_numbers(run, expected)
     return _read(run / "scores.npz", f"python -m dac.evaluate --run {run}")
 
 
@@ -35,38 +33,20 @@ def read_outputs(run: Path, expected: Identity | None = None) -> dict[str, np.nd
     return arrays
 
 
-def read_metrics(run: Path, expected: Identity | None = None) -> dict[str, Any]:
+def read_numbers(run: Path, expected: Identity | None = None) -> dict[str, Any]:
     """The numbers of metrics.json by their dotted names; NaN was written as null."""
     path = run / "metrics.json"
     if not path.exists():
         raise UserError(f"{path} does not exist; train and evaluate that run")
-    content = read_json(path, "metrics of a run")
-    if not isinstance(content, dict) or not {"run", "metrics"} <= set(content):
-        raise UserError(f"{path} holds no metrics; run `python -m dac.evaluate --run {run}` again")
+    found, numbers = read_metrics(path)
     if expected is not None:
-        refuse_stale(content["run"], expected, path)
-    return flatten(content["metrics"])
+        refuse_stale(found, expected, path)
+    return numbers
 
 
 def refuse_stale(found: Identity, expected: Identity, path: Path) -> None:
-    there, wanted = _comparable(found), _comparable(expected)
-    keys = [key for key in sorted(there | wanted) if there.get(key) != wanted.get(key)]
-    if keys:
-        listed = ", ".join(f"{k}: {there.get(k)!r}, not {wanted.get(k)!r}" for k in keys[:3])
-        more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-        raise UserError(f"{path} is of other parameters ({listed}{more}); train it again")
-
-
-def _comparable(identity: Identity) -> dict[str, Any]:
-    """By dotted names, in the words of JSON: lists, and "inf" for what it has no number for."""
-    flat = flatten({key: value for key, value in identity.items() if key not in FROM_FILES})
-    return {key: _in_json(value) for key, value in flat.items()}
-
-
-def _in_json(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return [_in_json(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if differing := staleness(found, expected):
+        raise UserError(f"{path} is of other parameters ({differing}); train it again")
 
 
 def is_inlier(arrays: dict[str, np.ndarray]) -> np.ndarray:

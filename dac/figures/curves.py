@@ -17,7 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dac.errors import exit_code_of
-from dac.figures.arrays import read_metrics
+from dac.figures.arrays import read_numbers
 from dac.figures.cli import NO_RUNS, Request, ask
 from dac.figures.points import Line, Measure, Panel, Point, panels
 from dac.figures.theme import COLUMN, PAGE, Style, below, leave_empty, style
@@ -166,7 +166,7 @@ def measured(request: Request) -> Measure:
 
     def measure(key: Key, metric: str) -> float | None:
         if key not in read:
-            read[key] = request.find(key, read_metrics)
+            read[key] = request.find(key, read_numbers)
         metrics = read[key]
         if metrics is None:
             return None
