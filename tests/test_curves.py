@@ -212,7 +212,7 @@ def test_half_a_suite_is_drawn_and_the_other_half_named(tmp_path, monkeypatch, c
         finished(tmp_path, "cifar-50-500", "dac-tw-inf", seed, 0.4)
     stale = finished(tmp_path, "cifar-50-500", "dac-tw-0.5", 1, 0.6)
     other = PARAMS.run("cifar-50-500", "dac-tw-1.0", 1).identity()
-    write_json(stale, {"run": other, "metrics": {}})
+    write_json(stale, {"run": other | {"split_hash": "any"}, "metrics": {}})
     seen = []
     monkeypatch.setattr(curves, "draw", lambda shown, styles: seen.extend(shown) or plt.figure())
     options = ("--figure", "fig09", "--runs", tmp_path, "--out", tmp_path / "a.pdf")

@@ -80,7 +80,7 @@ def test_only_some_figures_need_the_outputs_of_every_image() -> None:
 
 
 def test_pretraining_is_shared_by_methods_and_seeds() -> None:
-    keys = [key for key in grid.runs(PARAMS, PAPER.tables["table6"])]
+    keys = grid.runs(PARAMS, PAPER.tables["table6"])
     origins = {grid.pretraining_of(PARAMS, key) for key in keys}
     backbones = sorted(origin.backbone for origin in origins if origin)
     assert None in origins and backbones == ["resnet18", "resnet18-released"]

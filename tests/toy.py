@@ -1,5 +1,6 @@
 """Toy runs for integration tests: digits, a small network, a dozen steps."""
 
+import faulthandler
 import os
 import random
 import signal
@@ -70,6 +71,7 @@ def train_and_kill(params: Params, method: str, root: Path, out: Path, at_step: 
     """
     child = os.fork()
     if child == 0:
+        faulthandler.dump_traceback_later(120, exit=True)  # a child that hangs is a failure
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         save, delay = checkpoint.save, random.Random(at_step).uniform(0, 0.01)
 
