@@ -2,9 +2,9 @@
 
     python -m dac.cache_check
 
-An object is named by the MD5 of its content. A damaged one is checked out, and pushed, as if nothing
-had happened, and its copy in the workspace counts as up to date. Nothing is changed here; the
-message says how to mend it.
+An object is named by the MD5 of its content. A damaged one is checked out, and pushed, as if
+nothing had happened, and its copy in the workspace counts as up to date. Nothing is changed here;
+the message says how to mend it.
 """
 
 import argparse

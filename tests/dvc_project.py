@@ -141,7 +141,7 @@ def without_network() -> tuple[str, ...]:
     return ()
 
 
-# --- a real ssh server on this machine -------------------------------------------------------------
+# --- a real ssh server on this machine ----------------------------------------------------------
 
 
 class SshServer:

@@ -105,12 +105,12 @@ class Job:
         return self.log.parent.name
 
     def overlaps(self, other: "Job") -> bool:
-        return self._time("StartTime") < other._time("EndTime") and other._time(
-            "StartTime"
-        ) < self._time("EndTime")
+        (start, end), (began, ended) = self._times, other._times
+        return start < ended and began < end
 
-    def _time(self, name: str) -> datetime:
-        return datetime.fromisoformat(self.fields[name])
+    @property
+    def _times(self) -> list[datetime]:
+        return [datetime.fromisoformat(self.fields[name]) for name in ("StartTime", "EndTime")]
 
     def __str__(self) -> str:
         names = ("JobId", "JobState", "ExitCode", "Restarts", "Partition", "NodeList", "TimeLimit")
@@ -262,12 +262,9 @@ class SlurmProject(Project):
 
     def command(self, *options: str) -> list[str]:
         """The shipped profile; only the time between looks at the queue is shorter."""
+        snakemake = (sys.executable, "-m", "snakemake", "--profile", "slurm", "--nocolor")
         looks = ("--slurm-init-seconds-before-status-checks", "2")
-        suite = ("--config", "suite=demo", "--nocolor")
-        return [
-            *(sys.executable, "-m", "snakemake", "--profile", "slurm"),
-            *(*options, *looks, *suite),
-        ]
+        return [*snakemake, *options, *looks, "--config", "suite=demo"]
 
     def on(self, cluster: Cluster, partition: str = "gpu") -> "SlurmProject":
         self.cluster, self.partition = cluster, partition

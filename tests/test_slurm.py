@@ -60,12 +60,17 @@ def project(with_data: SlurmProject, tmp_path: Path) -> SlurmProject:
 def test_a_second_cluster_leaves_the_first_alone(cluster: Cluster, tmp_path: Path) -> None:
     other = Cluster(tmp_path / "s")
     with cluster.taken(a40_1=1):
-        (job,) = cluster.ask("squeue", "-h", "-o", "%i").split()
-        before = processes_of_job(job)
+        (job,) = cluster.ask("squeue", "-h", "-t", "R", "-o", "%i").split()
+
+        def sleepers() -> list[int]:
+            names = {pid: Path(f"/proc/{pid}/comm") for pid in processes_of_job(job)}
+            return [pid for pid, name in names.items() if name.read_text() == "sleep\n"]
+
+        before = wait_for("the job to begin", sleepers)
         refused = other.script("start", check=False)
         assert refused.returncode == CANNOT and "may belong to a real cluster" in refused.stderr
         other.script("stop", "--purge")
-        assert before and processes_of_job(job) == before
+        assert sleepers() == before
 
 
 # --- undisturbed --------------------------------------------------------------------------------
@@ -128,7 +133,7 @@ def struck(
     undisturbed.make_fast()
     with (
         ThreadPoolExecutor(1) as aside,
-        cluster.taken(a40_1=1, a40_2=3) as release,  # room for three runs there and one here
+        cluster.taken(a40_1=1, a40_2=3) as release,  # leaves three GPUs and one
         project.controller("models") as controller,
     ):
         controller.wait_for("checkpoints of all runs", lambda: all(map(project.steps_saved, RUNS)))

@@ -71,7 +71,7 @@ def train_and_kill(params: Params, method: str, root: Path, out: Path, at_step: 
     """
     child = os.fork()
     if child == 0:
-        faulthandler.dump_traceback_later(120, exit=True)  # a child that hangs is a failure
+        faulthandler.dump_traceback_later(120, exit=True, file=os.dup(2))  # a child that hangs
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         save, delay = checkpoint.save, random.Random(at_step).uniform(0, 0.01)
 
