@@ -36,8 +36,8 @@ rule all:
 
 
 onsuccess:
-    memory.save()
+    records.save()
 
 
 onerror:
-    memory.save()
+    records.save()

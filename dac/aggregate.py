@@ -124,7 +124,7 @@ def collect(params: Params, keys: Iterable[Key], runs: Path) -> Collected:
         if not path.exists():
             continue
         run, metrics = read_metrics(path)
-        wanted = params.run(key.task, key.method, key.seed).identity()
+        wanted = params.expected(params.run(key.task, key.method, key.seed))
         if differing := staleness(run, wanted):
             found.stale[key] = differing
         else:

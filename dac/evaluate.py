@@ -62,7 +62,8 @@ def main() -> None:
     listed = predictions(arrays, data.known_names, files(run.task.test_part), files("train"))
     if listed is not None:
         write_text(options.run / "predictions.csv", listed.to_csv(index=False))
-    write_json(options.run / "metrics.json", {"run": model["run"], "metrics": metrics})
+    identity = model["run"] | {"evaluate": params.evaluation(run)}
+    write_json(options.run / "metrics.json", {"run": identity, "metrics": metrics})
     say(f"wrote {options.run / 'metrics.json'}")
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 from dac.params import Params, PretrainRun
 from dac.settings import Figure, Grid, Table
 
+STAGE_TARGETS = frozenset(
+    {"downloads", "data", "splits", "pretraining", "models", "runs", "tables", "figures", "summary"}
+)
 OF_EVERY_MODEL = ("models", "umap")  # figures that read outputs.npz, which other runs do not need
 
 
@@ -96,7 +99,7 @@ def of_runs(keys: Iterable[Key], name: str) -> list[str]:
 
 def figure_inputs(params: Params, figure: Figure) -> list[str]:
     """Small files that stand for all that a figure reads of its runs."""
-    name = "outputs.npz" if figure.kind in OF_EVERY_MODEL else "metrics.json"
+    name = "outputs.json" if figure.kind in OF_EVERY_MODEL else "metrics.json"
     return of_runs(runs(params, figure), name)
 
 
@@ -105,11 +108,9 @@ def pretrained_folder(data: str, backbone: str) -> str:
 
 
 def targets(params: Params, found: Results) -> dict[str, list[str]]:
-    """What may be asked for by name: the stages (rules carry their names, so these are plurals),
-    every table, every figure and every task of a suite."""
+    """What may be asked for by name: the stages of a suite (rules carry their names, so these are
+    plurals), and every table, figure and task of the file."""
     keys = all_runs(params, found.grids().values())
-    tables = {name: [f"results/tables/{name}.md"] for name in found.tables}
-    figures = {name: [f"results/figures/{name}.pdf"] for name in found.figures}
     sets = sorted({params.task(key.task).data for key in keys})
     origins = {origin for key in keys if (origin := pretraining_of(params, key))}
     networks = sorted(pretrained_folder(o.data_name, o.backbone) for o in origins)
@@ -121,12 +122,30 @@ def targets(params: Params, found: Results) -> dict[str, list[str]]:
         "pretraining": [f"{folder}/run.json" for folder in networks],
         "models": of_runs(keys, "run.json"),
         "runs": list(dict.fromkeys([*of_runs(keys, "metrics.json"), *inputs])),
-        "tables": [file for files in tables.values() for file in files],
-        "figures": [file for files in figures.values() for file in files],
+        "tables": [table_file(name) for name in found.tables],
+        "figures": [figure_file(name) for name in found.figures],
         "summary": ["results/tables/runs.csv"],
     }
-    tasks = {
-        task: of_runs([key for key in keys if key.task == task], "metrics.json")
-        for task in dict.fromkeys(key.task for key in keys)
-    }
-    return stages | tables | figures | tasks
+    assert set(stages) == STAGE_TARGETS
+    file = params.file
+    tables = {name: [table_file(name)] for name in file.aggregate.tables}
+    figures = {name: [figure_file(name)] for name in file.figures.drawn}
+    return stages | tables | figures | _tasks(params)
+
+
+def table_file(name: str) -> str:
+    return f"results/tables/{name}.md"
+
+
+def figure_file(name: str) -> str:
+    return f"results/figures/{name}.pdf"
+
+
+def _tasks(params: Params) -> dict[str, list[str]]:
+    """Task -> its runs in any table or figure of the file."""
+    file = params.file
+    grids = [*file.aggregate.tables.values(), *file.figures.drawn.values()]
+    found: dict[str, list[str]] = {}
+    for key in all_runs(params, grids):
+        found.setdefault(key.task, []).extend(of_runs([key], "metrics.json"))
+    return found

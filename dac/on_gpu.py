@@ -4,7 +4,7 @@
 
 Snakemake counts GPUs (`--resources gpu=4`) and does not say which one a job may use. Here every
 GPU has a lock; the command gets the first free one as CUDA_VISIBLE_DEVICES and holds its lock until
-it ends, however it ends. Inside a Slurm job, and without a GPU, the command runs as it is.
+it ends, however it ends. Without a GPU, and in a Slurm job with one GPU, it runs as it is.
 """
 
 import fcntl
@@ -28,9 +28,9 @@ def main() -> None:
         raise UserError("no command given; write `python -m dac.on_gpu COMMAND ...`")
     environment = dict(os.environ)
     job = environment.get("SLURM_JOB_ID")
-    names = [] if job else visible_gpus(environment)
-    if names:
-        name, lock = take_one(names, lock_folder())
+    names = visible_gpus(environment)
+    if names and not (job and len(names) == 1):  # of one GPU Slurm has seen to it already
+        name, lock = take_one(names, lock_folder(job))
         os.set_inheritable(lock, True)  # the command keeps the lock; the kernel frees it
         environment["CUDA_VISIBLE_DEVICES"] = name
     say(_introduction(environment, job))
@@ -44,7 +44,8 @@ def visible_gpus(environment: dict[str, str]) -> list[str]:
     """What CUDA_VISIBLE_DEVICES allows; without it every GPU that nvidia-smi lists."""
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
-        return [name.strip() for name in allowed.split(",") if name.strip()]
+        names = [name.strip() for name in allowed.split(",")]
+        return [name for name in names if name and not name.startswith("-")]  # -1 means none
     try:
         listed = subprocess.run(
             ["nvidia-smi", "--query-gpu=uuid", "--format=csv,noheader"],
@@ -57,9 +58,9 @@ def visible_gpus(environment: dict[str, str]) -> list[str]:
     return listed.stdout.split()
 
 
-def lock_folder() -> Path:
-    """One per machine and user: GPUs of one machine are not those of another."""
-    return Path(tempfile.gettempdir()) / f"dac-gpus-{os.getuid()}"
+def lock_folder(job: str | None) -> Path:
+    """One per machine and user, and per Slurm job: in each of those GPUs are counted from 0."""
+    return Path(tempfile.gettempdir()) / f"dac-gpus-{os.getuid()}{f'-{job}' if job else ''}"
 
 
 def take_one(names: list[str], folder: Path) -> tuple[str, int]:

@@ -3,10 +3,12 @@
     python -m dac.outputs --run runs/cifar-50-500-subset-0/fixmatch/seed1
 
 Reads model.pt, leaves outputs.npz for Figs. 2 and 5: labels, probabilities of the target head and
-embeddings (DAC: the projection z; other methods: the pooled feature), both of the eval transform.
+embeddings (DAC: the projection z; other methods: the pooled feature), both of the eval transform;
+and outputs.json, its small receipt.
 """
 
 import argparse
+import hashlib
 import io
 import json
 import sys
@@ -19,7 +21,7 @@ import torch
 from dac.batches import RunData
 from dac.errors import exit_code_of
 from dac.evaluate import load_network, open_run
-from dac.files import write_bytes
+from dac.files import write_bytes, write_json
 from dac.inference import embed
 from dac.logs import say
 from dac.params import DEFAULT_PATH, Run, load
@@ -41,6 +43,8 @@ def main() -> None:
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **outputs(run, data, model, device))
     write_bytes(options.run / "outputs.npz", buffer.getvalue())
+    receipt = {"outputs.npz": hashlib.sha256(buffer.getvalue()).hexdigest()}
+    write_json(options.run / "outputs.json", receipt)
     say(f"wrote {options.run / 'outputs.npz'}")
 
 

@@ -30,7 +30,8 @@ from dac.settings import (
 )
 
 DEFAULT_PATH = Path("params.yaml")
-OPERATIONAL = {"checkpoint_every", "workers"}
+OPERATIONAL = {"checkpoint_every", "log_every", "workers"}
+OF_EVALUATION = {"reject_below"}  # settings of a method that training does not read
 Entry = TypeVar("Entry")
 
 
@@ -47,10 +48,12 @@ class Run:
     method: MethodSettings
 
     def identity(self) -> dict[str, Any]:
-        """What decides the result: everything but how often to save and log, and reader threads."""
+        """What decides the network: everything but how often to save and log, reader threads, and
+        what only evaluation reads."""
         everything = self.as_dict()
         train = {k: v for k, v in everything["train"].items() if k not in OPERATIONAL}
-        return everything | {"train": train}
+        method = {k: v for k, v in everything["method"].items() if k not in OF_EVALUATION}
+        return everything | {"train": train, "method": method}
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -90,6 +93,15 @@ class Params:
 
     def task(self, name: str) -> Task:
         return _pick(self.file.tasks, name, "task", self.path)
+
+    def evaluation(self, run: Run) -> dict[str, Any]:
+        """What decides the numbers of a network, beside the network."""
+        method = run.method.model_dump(mode="json", include=OF_EVALUATION)
+        return self.file.evaluate.model_dump(mode="json") | method
+
+    def expected(self, run: Run) -> dict[str, Any]:
+        """The identity that the metrics of a run must have."""
+        return run.identity() | {"evaluate": self.evaluation(run)}
 
     def suite(self, name: str | None = None) -> Suite:
         return _pick(self.file.suites, name or self.file.suite, "suite", self.path)

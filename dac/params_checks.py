@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from dac.params_wording import Fault, Place, difference_faults, faults_of, hint
+from dac.params_results import plan_faults, result_faults
+from dac.params_wording import Fault, Place, difference_faults, faults_of, mapping, under
 from dac.settings import SETTINGS, Data, File, MethodEntry, Pretrain, Task, Train
 from dac.tasks import CLASSES_PER_SUPERCLASS, SUPERCLASSES, pool_counts
 
@@ -26,29 +27,30 @@ def find_faults(
     faults = [fault for fault in faults_of(File, merged) if not _is_in_entry(fault[0], merged)]
     faults += _defaults_faults(merged, "pretrain", Pretrain)
     faults += _defaults_faults(merged, "train", Train)
-    defaults = _mapping(_mapping(merged.get("train")).get("defaults"))
-    prepare = {name: _read(Data, entry) for name, entry in _mapping(merged.get("prepare")).items()}
+    defaults = mapping(mapping(merged.get("train")).get("defaults"))
+    prepare = {name: _read(Data, entry) for name, entry in mapping(merged.get("prepare")).items()}
     for name, data_set in prepare.items():
-        faults += _under(("prepare", name), _size_faults(data_set) if data_set else [])
+        faults += under(("prepare", name), _size_faults(data_set) if data_set else [])
     checks: dict[str, Callable[[Any], list[Fault]]] = {
         "tasks": lambda entry: _task_faults(entry, prepare, defaults),
         "methods": lambda entry: _method_faults(entry, defaults),
     }
     for section, check in checks.items():
-        entries = _mapping(merged.get(section))
+        entries = mapping(merged.get(section))
         sound = {name: entries[name] for name in entries if (section, name) not in baseless}
-        faults += _under((section,), _entry_faults(sound, written[section], check) if sound else [])
-    faults += _result_faults(merged)
+        faults += under((section,), _entry_faults(sound, written[section], check) if sound else [])
+    faults += result_faults(merged)
+    faults += plan_faults(merged)
     return [f"{'.'.join(map(str, place))}: {message}" for place, message in faults]
 
 
 def _defaults_faults(merged: Mapping[str, Any], name: str, model: type[BaseModel]) -> list[Fault]:
     """Of a section with defaults and differences per data set."""
-    section = _mapping(merged.get(name))
-    defaults = _mapping(section.get("defaults"))
-    faults = _under((name, "defaults"), faults_of(model, defaults)) if defaults else []
-    for data, values in _mapping(section.get("by_data")).items():
-        faults += _under((name, "by_data", data), difference_faults(model, defaults, values))
+    section = mapping(merged.get(name))
+    defaults = mapping(section.get("defaults"))
+    faults = under((name, "defaults"), faults_of(model, defaults)) if defaults else []
+    for data, values in mapping(section.get("by_data")).items():
+        faults += under((name, "by_data", data), difference_faults(model, defaults, values))
     return faults
 
 
@@ -56,21 +58,13 @@ def _is_in_entry(place: Place, merged: Mapping[str, Any]) -> bool:
     """Tasks and methods are checked one by one; of the file's check only their names count."""
     if place[0] not in ENTRIES or len(place) < 2:
         return False
-    is_name = len(place) == 2 and isinstance(_mapping(merged[place[0]]).get(place[1]), dict)
+    is_name = len(place) == 2 and isinstance(mapping(merged[place[0]]).get(place[1]), dict)
     return not is_name
-
-
-def _mapping(value: Any) -> dict[Any, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _under(place: Place, faults: list[Fault]) -> list[Fault]:
-    return [((*place, *inner), message) for inner, message in faults]
 
 
 def _read(model: type[Model], values: Any) -> Model | None:
     """The model, unknown keys overlooked (they are reported); None where more is wrong."""
-    known = {key: value for key, value in _mapping(values).items() if key in model.model_fields}
+    known = {key: value for key, value in mapping(values).items() if key in model.model_fields}
     try:
         return model.model_validate(known)
     except ValidationError:
@@ -87,7 +81,7 @@ def _entry_faults(
     found = {name: check(entry) for name, entry in entries.items()}
 
     def is_inherited(name: Any, fault: Fault) -> bool:
-        base = _mapping(written[name]).get("base")
+        base = mapping(written[name]).get("base")
         return fault in found.get(base, ()) and not _has(written[name], fault[0])
 
     return [
@@ -108,16 +102,16 @@ def _has(values: Any, place: Place) -> bool:
 
 def _method_faults(entry: Any, defaults: Mapping[str, Any]) -> list[Fault]:
     faults = faults_of(MethodEntry, entry)
-    entry = _mapping(entry)
-    faults += _under(("train",), difference_faults(Train, defaults, entry.get("train")))
-    for data, values in _mapping(entry.get("train_by_data")).items():
-        faults += _under(("train_by_data", data), difference_faults(Train, defaults, values))
+    entry = mapping(entry)
+    faults += under(("train",), difference_faults(Train, defaults, entry.get("train")))
+    for data, values in mapping(entry.get("train_by_data")).items():
+        faults += under(("train_by_data", data), difference_faults(Train, defaults, values))
     method, settings = entry.get("method"), entry.get("settings", {})
     if isinstance(method, str) and method in SETTINGS and isinstance(settings, dict):
         model = SETTINGS[method]
-        faults += _under(("settings",), faults_of(model, settings))
-        for data, values in _mapping(entry.get("by_data")).items():
-            faults += _under(("by_data", data), difference_faults(model, settings, values))
+        faults += under(("settings",), faults_of(model, settings))
+        for data, values in mapping(entry.get("by_data")).items():
+            faults += under(("by_data", data), difference_faults(model, settings, values))
     return faults
 
 
@@ -125,8 +119,8 @@ def _task_faults(
     entry: Any, prepare: Mapping[Any, Data | None], defaults: Mapping[str, Any]
 ) -> list[Fault]:
     faults = faults_of(Task, entry)
-    train = _mapping(entry).get("train")
-    faults += _under(("train",), difference_faults(Train, defaults, train))
+    train = mapping(entry).get("train")
+    faults += under(("train",), difference_faults(Train, defaults, train))
     task = _read(Task, entry)
     if task is None:
         return faults
@@ -216,56 +210,3 @@ def _pool_faults(task: Task, num_known: int, num_unknown: int, size: int) -> Ite
         yield ("pool",), f"{asked} {per_unknown} of every unknown class, but it has {size}"
     if per_known == per_unknown == 0:
         yield ("pool",), f"{pool.size} images are less than one per class"
-
-
-# --- tables, figures and suites -----------------------------------------------------------------
-
-
-def _result_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
-    """Names that tables, figures and suites use and nothing carries; one written twice; no name."""
-    tables = _mapping(_mapping(merged.get("aggregate")).get("tables"))
-    figures = _mapping(_mapping(merged.get("figures")).get("drawn"))
-    planned = merged.get("planned_methods")
-    methods = [*_mapping(merged.get("methods")), *(planned if isinstance(planned, tuple) else ())]
-    tasks = _mapping(merged.get("tasks"))
-    for place, grids in ((("aggregate", "tables"), tables), (("figures", "drawn"), figures)):
-        for name, grid in grids.items():
-            lists = {"tasks": tasks, "methods": methods, "seeds": None}
-            yield from _under((*place, name), list(_list_faults(grid, lists)))
-            yield from _under((*place, name), list(_axis_faults(grid)))
-    for name in sorted(set(tables) & set(figures)):
-        yield ("figures", "drawn", name), "is also the name of a table; rename one"
-    suites = _mapping(merged.get("suites"))
-    chosen = merged.get("suite")
-    if isinstance(chosen, str) and chosen not in suites:
-        yield ("suite",), f"{chosen!r} does not exist{hint(chosen, suites)}"
-    for name, suite in suites.items():
-        lists = {"tables": tables, "figures": figures}
-        yield from _under(("suites", name), list(_list_faults(suite, lists, may_be_empty=True)))
-
-
-def _list_faults(
-    entry: Any, lists: Mapping[str, Collection[Any] | None], may_be_empty: bool = False
-) -> Iterator[Fault]:
-    """Of an entry's lists of names; None: of numbers, which need not exist anywhere."""
-    for kind, valid in lists.items():
-        items = _mapping(entry).get(kind)
-        if not isinstance(items, tuple):
-            continue
-        if not items and not may_be_empty:
-            yield (kind,), "is empty; name at least one"
-        if len(set(map(repr, items))) != len(items):
-            yield (kind,), f"one stands twice in {list(items)}"
-        for item in items:
-            if valid is not None and isinstance(item, str) and item not in valid:
-                yield (kind,), f"{item!r} does not exist{hint(item, valid)}"
-
-
-def _axis_faults(grid: Any) -> Iterator[Fault]:
-    """Curves need axes and metrics; the other kinds read neither."""
-    grid = _mapping(grid)
-    for key in ("x", "metrics"):
-        if grid.get("kind") == "curves" and not grid.get(key):
-            yield (key,), "missing; `curves` needs at least one"
-        if grid.get("kind") not in (None, "curves") and grid.get(key):
-            yield (key,), f"only `curves` reads it, not `{grid['kind']}`; remove it"

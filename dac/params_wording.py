@@ -2,7 +2,7 @@
 
 import difflib
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
@@ -105,3 +105,12 @@ def _keys(annotation: Any) -> list[str]:
         key = _bare(get_args(annotation)[0])
         return list(get_args(key)) if get_origin(key) is Literal else []
     return []
+
+
+def mapping(value: Any) -> dict[Any, Any]:
+    """A mapping of the file, or an empty one where something else stands."""
+    return value if isinstance(value, dict) else {}
+
+
+def under(place: Place, faults: Iterable[Fault]) -> list[Fault]:
+    return [((*place, *inner), message) for inner, message in faults]

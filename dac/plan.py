@@ -18,27 +18,29 @@ from dac.grid import Key, Results
 from dac.params import DEFAULT_PATH, Params, PretrainRun, Run, load
 from dac.settings import Backbone
 
-STAGES = ("downloads", "data", "splits", "pretraining", "models", "runs", "tables", "figures")
 FORWARDS_PER_STEP = 3  # a backward pass costs two forward passes
 
 
 def train_hours(params: Params, run: Run) -> float:
-    """GPU hours of training one run; evaluating it on the way adds below one percent."""
+    """GPU hours of training one run, with the evaluations on the way."""
     plan, train = params.file.plan, run.train
     method = params.file.methods[run.method_name].method
     views = train.batch * (run.method.labeled_views + train.mu * plan.views_per_unlabeled[method])
-    return _hours(params, train.backbone, train.steps * views) * plan.step_over_floor[method]
+    evaluations = train.steps / train.evaluate_every * plan.test_images[run.task.data]
+    steps = FORWARDS_PER_STEP * train.steps * views * plan.step_over_floor[method]
+    return _hours(params, train.backbone, run.data.size, steps + evaluations)
 
 
 def pretrain_hours(params: Params, run: PretrainRun) -> float:
     images = params.file.plan.train_images[run.data_name]
-    return _hours(params, run.backbone, 2 * run.settings.epochs * images)
+    forwards = FORWARDS_PER_STEP * 2 * run.settings.epochs * images
+    return _hours(params, run.backbone, run.data.size, forwards)
 
 
-def _hours(params: Params, backbone: Backbone, views: int) -> float:
+def _hours(params: Params, backbone: Backbone, side: int, forwards: float) -> float:
     plan = params.file.plan
-    gigaflops = FORWARDS_PER_STEP * plan.gigaflops_per_view[backbone] * views
-    return gigaflops / (1e3 * plan.teraflops) / 3600
+    area = (side / plan.side_of_view[backbone]) ** 2
+    return forwards * area * plan.gigaflops_per_view[backbone] / (1e3 * plan.teraflops) / 3600
 
 
 def job_minutes(params: Params, hours: float) -> int:
@@ -61,8 +63,8 @@ class Cost:
     chain_hours: float
 
 
-def cost(params: Params, results: Results) -> Cost:
-    """Of tables and figures with all that they need."""
+def cost(params: Params, results: Results, *, is_suite: bool) -> Cost:
+    """Of tables and figures with all that they need; a suite also has a summary of its runs."""
     plan = params.file.plan
     keys = grid.all_runs(params, results.grids().values())
     files = grid.targets(params, results)
@@ -78,7 +80,7 @@ def cost(params: Params, results: Results) -> Cost:
     run_megabytes = sum(plan.megabytes_per_run[_backbone(params, key)] for key in keys)
     return Cost(
         runs=len(keys),
-        jobs=sum(len(files[stage]) for stage in STAGES),
+        jobs=sum(len(files[stage]) for stage in grid.STAGE_TARGETS) - (not is_suite),
         gpu_hours=sum(hours.values()) + sum(first.values()),
         gigabytes=sum(plan.gigabytes_of_data[name] for name in sets) + run_megabytes / 1e3,
         chain=_chain(longest, origins[longest]) if longest else "",
@@ -111,9 +113,8 @@ def describe(params: Params, suite: str | None) -> str:
         ("", "runs", "jobs", f"hours on one {params.file.plan.gpu}", "GB", "longest chain, h")
     ]
     for one in one_by_one(results):
-        rows.append(_row(next(iter(one.grids())), cost(params, one)))
-    everything = cost(params, results)
-    everything = replace(everything, jobs=everything.jobs + 1)  # the summary of all runs
+        rows.append(_row(next(iter(one.grids())), cost(params, one, is_suite=False)))
+    everything = cost(params, results, is_suite=True)
     rows.append(_row(f"suite {results.suite}", everything))
     lines = [*_aligned(rows), "", "shared runs are counted once in the last row"]
     lines += [f"longest chain: {everything.chain}, {everything.chain_hours:.1f} h"]
@@ -139,6 +140,7 @@ def _assumptions(params: Params) -> list[str]:
     methods = ", ".join(f"{name} {value:g}" for name, value in plan.step_over_floor.items())
     return [
         f"assumed: the {plan.gpu} sustains {plan.teraflops:g} TFLOPS (not measured)",
+        "disk: data and results, without checkpoints of runs under way and DVC's own copy",
         f"counted: GFLOPs of a forward pass per view: {backbones}",
         f"measured on a CPU: a step over the backbone's share of it: {methods}",
         f"jobs ask for {plan.safety:g} times their hours, "

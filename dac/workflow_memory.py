@@ -1,17 +1,19 @@
 """Snakemake's memory of finished jobs as one small file that travels with the results.
 
 Snakemake decides by `.snakemake/metadata` (parameters, code, checksums of inputs) whether a file is
-up to date. A fresh clone has none, so after `dvc pull` everything would look outdated. The archive
-is written after every run of the workflow and unpacked when the folder is empty.
+up to date. After `dvc pull` or `dvc checkout` that folder knows nothing of what has come, and
+everything would look outdated. The archive is written after every run of the workflow, and unpacked
+over the folder whenever it is not the one last written or unpacked here.
 """
 
 import gzip
 import io
 import tarfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from dac.files import write_bytes
+from dac.files import digest, write_bytes, write_text
 from dac.logs import say
 
 
@@ -20,6 +22,8 @@ class Memory:
     folder: Path
     """Snakemake's own: one file per output it has made."""
     archive: Path
+    stamp: Path
+    """Holds the digest of the archive that the folder agrees with."""
 
     def save(self) -> None:
         """Equal folders give equal bytes, so that DVC sees no change where there is none."""
@@ -37,16 +41,26 @@ class Memory:
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))
         write_bytes(self.archive, buffer.getvalue())
+        self._agree()
 
     def restore(self) -> None:
-        """Unpack into an empty folder; a damaged archive is left alone and told about."""
-        if not self.archive.is_file() or any(self.folder.glob("*")):
+        """Take over an archive that came from elsewhere; a damaged one is left and told about."""
+        if not self.archive.is_file() or self._agrees():
             return
         try:
-            with tarfile.open(self.archive) as archive:
+            whole = gzip.decompress(self.archive.read_bytes())  # reads to the end, checks the CRC
+            with tarfile.open(fileobj=io.BytesIO(whole)) as archive:
                 archive.extractall(self.folder, filter="data")
-        except (tarfile.TarError, OSError, EOFError) as error:
+        except (tarfile.TarError, zlib.error, OSError, EOFError) as error:
             say(
                 f"{self.archive} cannot be read ({error}); finished jobs may run again. "
                 "Restore it with `dvc checkout`, or accept what is there with `snakemake --touch`"
             )
+            return
+        self._agree()
+
+    def _agree(self) -> None:
+        write_text(self.stamp, digest(self.archive))
+
+    def _agrees(self) -> bool:
+        return self.stamp.is_file() and self.stamp.read_text() == digest(self.archive)

@@ -59,7 +59,7 @@ def stage(params_path, tmp_path, monkeypatch, capsys):
 
 def content(project, key, closed, opened=0.5, split=None):
     rates = {"balanced_accuracy": opened, "threshold": "-inf"}
-    identity = project.run(key.task, key.method, key.seed).identity()
+    identity = project.expected(project.run(key.task, key.method, key.seed))
     return {
         "run": identity | {"split_hash": split or f"{key.task} {key.seed}"},
         "metrics": {

@@ -22,6 +22,7 @@ from dac.files import write_json
 from dac.grid import Key
 
 TASK = toy.TASK
+LOADED = params.load()
 MIXED = Scores(np.array([3.0, 5.0, 4.0, 7.0]), np.array([False, True, False, True]), 5.0)
 
 
@@ -162,7 +163,7 @@ def test_own_runs_and_figures_are_drawn_into_every_named_file(tmp_path, monkeypa
     out = [tmp_path / name for name in ("a.pdf", "a.png")]
     assert call(monkeypatch, histogram, "--run", run, run, "--out", *out) == 0
     assert all(path.stat().st_size for path in out)
-    identity = params.load().run(TASK, "dac", 1).identity()
+    identity = LOADED.expected(LOADED.run(TASK, "dac", 1))
     write_json(run / "metrics.json", {"run": identity | {"split_hash": "x"}, "metrics": {}})
     options = ("--runs", tmp_path / "runs", "--out", tmp_path / "b.png")
     assert call(monkeypatch, heatmap, "--figure", "digits-heads", *options) == 0
@@ -171,7 +172,7 @@ def test_own_runs_and_figures_are_drawn_into_every_named_file(tmp_path, monkeypa
 
 def test_runs_of_other_parameters_are_left_out_and_named(tmp_path, monkeypatch, capsys):
     run = scored(tmp_path / "runs" / TASK / "dac" / "seed1")
-    identity = params.load().run(TASK, "dac", 1).identity() | {"seed": 7}
+    identity = LOADED.expected(LOADED.run(TASK, "dac", 1)) | {"seed": 7}
     write_json(run / "metrics.json", {"run": identity | {"split_hash": "x"}, "metrics": {}})
     options = ("--runs", tmp_path / "runs", "--out", tmp_path / "a.png")
     assert call(monkeypatch, histogram, "--figure", "digits-consensus", *options) == 0

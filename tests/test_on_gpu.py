@@ -81,6 +81,20 @@ def test_inside_slurm_the_scheduler_has_chosen(environment: dict[str, str]) -> N
     holder.communicate()
 
 
+def test_jobs_that_share_an_allocation_of_several_gpus_get_one_each(
+    environment: dict[str, str],
+) -> None:
+    devices = {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_ID": "12"}
+    jobs = [start(HOLD, environment, **devices) for _ in range(2)]
+    assert sorted(job.stdout.readline().strip() for job in jobs) == ["0", "1"]
+    for job in jobs:
+        job.communicate()
+
+
+def test_minus_one_means_no_gpu(environment: dict[str, str]) -> None:
+    assert said(start(SHOW, environment, CUDA_VISIBLE_DEVICES="-1")) == "-1"
+
+
 def test_the_exit_code_is_the_commands_own(environment: dict[str, str]) -> None:
     process = start("raise SystemExit(75)", environment, CUDA_VISIBLE_DEVICES="0")
     process.communicate()

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dac import params
+from dac import grid, params, params_results
 from dac.errors import UserError
 from dac.files import canonical_hash
 from dac.settings import DacSettings, FixMatchSettings
@@ -384,6 +385,12 @@ NAN, INF = math.nan, math.inf
         ),
         ("aggregate/tables/table1/seeds", (1, 2, 1), "one stands twice in [1, 2, 1]"),
         ("figures/drawn/fig06/seeds", (), "is empty; name at least one"),
+        (
+            "plan/threads",
+            {"digits": 1},
+            "lacks cifar10, cifar100, imagenet30, semi-inat-2021, folder; add a number",
+        ),
+        ("plan/step_over_floor", {"dac": 1.0}, "lacks labeled-only, fixmatch; add a number"),
         ("figures/drawn/fig08/x", (), "missing; `curves` needs at least one"),
         (
             "figures/drawn/fig06/x",
@@ -410,6 +417,33 @@ def test_listed_classes_must_exist_and_be_counted(known: tuple[int, ...], messag
     ]
 
 
+@pytest.mark.parametrize(
+    ("section", "name", "other"),
+    [
+        ("aggregate/tables", "runs", "target of the workflow"),
+        ("figures/drawn", "train", "target of the workflow"),
+        ("figures/drawn", "table1", "table"),
+        ("tasks", "digits", "table"),
+        ("tasks", "fig08", "figure"),
+    ],
+)
+def test_tables_figures_and_tasks_share_no_name(section: str, name: str, other: str) -> None:
+    def change(raw: dict[str, Any]) -> None:
+        inside = raw
+        for step in section.split("/"):
+            inside = inside[step]
+        inside[name] = copy.deepcopy(next(iter(inside.values())))
+
+    place = section.replace("/", ".")
+    assert faults(change) == [f"{place}.{name}: is also the name of a {other}; rename one"]
+
+
+def test_names_that_are_taken_are_those_of_targets_and_rules() -> None:
+    rules = (PATH.parent / "workflow/rules").glob("*.smk")
+    named = {name for path in rules for name in re.findall(r"^rule (\w+):", path.read_text(), re.M)}
+    assert named | {"all"} | grid.STAGE_TARGETS == params_results.TAKEN
+
+
 def test_seven_known_classes_of_six_are_refused() -> None:
     def change(raw: dict[str, Any]) -> None:
         raw["prepare"]["folder"]["num_classes"] = 6
@@ -418,8 +452,8 @@ def test_seven_known_classes_of_six_are_refused() -> None:
             "t": dict(raw["tasks"]["digits-6-30"], num_known=7),
             "u": raw["tasks"]["folder"],
         }
-        for grid in grids_of(raw):
-            grid["tasks"] = ("t",)
+        for entry in grids_of(raw):
+            entry["tasks"] = ("t",)
 
     assert faults(change) == ["tasks.t.num_known: 7, but digits has only 6 classes"]
 

@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,18 @@ def test_hours_by_hand() -> None:
     run = PARAMS.run("cifar-50-500", "fixmatch", 1)
     views = 256 * 1024 * (64 + 448 * 2)  # steps x (labeled + two views of the unlabeled)
     by_hand = views * 3 * 0.429e9 / 9e12 / 3600
-    assert plan.train_hours(PARAMS, run) == pytest.approx(by_hand)
+    evaluations = 256 * 10_000 * 0.429e9 / 9e12 / 3600  # one forward pass of the test part each
+    assert plan.train_hours(PARAMS, run) == pytest.approx(by_hand + evaluations)
     assert by_hand == pytest.approx(10.0, abs=0.1)
     dac = PARAMS.run("cifar-50-500", "dac", 1)
-    assert plan.train_hours(PARAMS, dac) == pytest.approx(1.03 * by_hand)
+    assert plan.train_hours(PARAMS, dac) == pytest.approx(1.03 * by_hand + evaluations)
+
+
+def test_hours_grow_with_the_area_of_an_image() -> None:
+    wide = PARAMS.run("folder", "fixmatch", 1)
+    wider = replace(wide, data=wide.data.model_copy(update={"size": 2 * wide.data.size}))
+    ratio = plan.train_hours(PARAMS, wider) / plan.train_hours(PARAMS, wide)
+    assert ratio == pytest.approx(4)
 
 
 def test_pretraining_hours_by_hand() -> None:
@@ -37,7 +46,7 @@ def test_pretraining_hours_by_hand() -> None:
 def test_labeled_only_pays_for_labeled_views_only() -> None:
     labeled = plan.train_hours(PARAMS, PARAMS.run("cifar-6-30", "labeled-only", 1))
     fixmatch = plan.train_hours(PARAMS, PARAMS.run("cifar-6-30", "fixmatch", 1))
-    assert fixmatch / labeled == pytest.approx(15)
+    assert 14 < fixmatch / labeled < 15  # 15 times the views, the same evaluations
 
 
 @pytest.mark.parametrize(
@@ -72,21 +81,15 @@ def test_views_are_those_of_the_methods() -> None:
         assert entry.method in PLAN.step_over_floor
 
 
-@pytest.mark.parametrize(
-    "numbers", [PLAN.train_images, PLAN.gigabytes_of_data, PLAN.memory_mb, PLAN.threads]
-)
-def test_no_data_set_is_forgotten(numbers) -> None:
-    assert set(numbers) == set(PARAMS.file.prepare)
-
-
 def test_the_plan_of_the_whole_paper() -> None:
     alive = filled()
     # The models of planned methods come with them; until then they stand in for FixMatch and DAC.
-    found = plan.cost(alive, grid.results(alive, "paper"))
+    found = plan.cost(alive, grid.results(alive, "paper"), is_suite=True)
     assert found.runs == 943
     assert 1_900 < found.jobs < 2_500
     assert "pretrain > train semi-inat-pretrained/" in found.chain
-    shared = [plan.cost(alive, one) for one in plan.one_by_one(grid.results(alive, "paper"))]
+    results = grid.results(alive, "paper")
+    shared = [plan.cost(alive, one, is_suite=False) for one in plan.one_by_one(results)]
     assert sum(cost.runs for cost in shared) > found.runs  # tables and figures share runs
     assert max(cost.gpu_hours for cost in shared) < found.gpu_hours
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_grid import filled
-from workflow_project import TOP, WHOLE, Project, executed, variables
+from test_grid import filled, filled_file
+from waiting import wait_for
+from workflow_project import FIGURE, TOP, WHOLE, Project, executed, variables
 
 from dac import grid, params, plan
 
@@ -110,6 +111,8 @@ def test_a_parameter_of_one_method_reruns_its_runs_only(project: Project) -> Non
     [
         (("train", "defaults", "workers"), 2, {}),
         (("train", "by_data", "digits", "checkpoint_every"), 5, {}),
+        (("train", "by_data", "digits", "log_every"), 3, {}),
+        (("methods", "labeled-only", "settings", "reject_below"), 0.5, {"evaluate": 2, **RESULTS}),
         (("train", "by_data", "cifar100", "weight_decay"), 0.5, {}),
         (("methods", "fixmatch", "settings", "tau"), 0.5, {}),
         (("evaluate", "last_evaluations"), 3, {"evaluate": 4, "figure": 1, **RESULTS}),
@@ -158,6 +161,42 @@ def test_results_of_other_parameters_never_count_even_without_any_memory(project
     assert "other parameters" in said and "lambda_kd" in said
     row = next(line for line in said.splitlines() if line.startswith("| dac "))
     assert re.search(r"\| –", row)  # noqa: RUF001
+
+
+def test_another_published_value_or_order_of_columns_makes_the_table_again(
+    project: Project,
+) -> None:
+    values = project.folder / "dac/paper_values.csv"
+    values.write_text(values.read_text().replace("26.8", "26.9"))
+    assert project.planned("all") == {"table": 1}
+    project.build("all")
+    metrics = {"AUROC": "auroc", "closed": "closed.best"}
+    project.change("aggregate", "tables", "toy", "metrics", value=metrics)
+    project.build("all")
+    turned = dict(reversed(metrics.items()))
+    project.change("aggregate", "tables", "toy", "metrics", value=turned)
+    assert project.planned("all") == RESULTS
+
+
+def test_results_that_came_from_elsewhere_are_taken_as_they_are(
+    finished: Project, project: Project, tmp_path: Path
+) -> None:
+    """A colleague changes a parameter and builds; the files come here, over an older state."""
+    colleague = finished.copy(tmp_path / "colleague")
+    colleague.change("aggregate", "tables", "toy", "title", value="Other")
+    colleague.change("methods", "labeled-only", "settings", "labeled_views", value=2)
+    colleague.build("all")
+    for name in ("params.yaml", "data", "runs", "results", "provenance"):
+        project.run("cp", "-r", "--remove-destination", f"{colleague.folder}/{name}", ".")
+    assert project.planned("all") == {}
+
+
+def test_a_figure_of_several_models_is_drawn(project: Project) -> None:
+    figure = FIGURE | {"kind": "models", "methods": ["labeled-only"], "seeds": [1, 2]}
+    project.change("figures", "drawn", "toy-models", value=figure)
+    project.change("suites", "demo", "figures", value=["toy-heads", "toy-models"])
+    assert project.build("all") == {"outputs": 2, "figure": 1}
+    assert project.planned("all") == {}
 
 
 def test_the_pretraining_chain_is_built_and_shared(project: Project) -> None:
@@ -234,10 +273,7 @@ def test_faults_of_the_parameter_file_are_told(project: Project) -> None:
 
 def test_the_whole_paper_is_planned_in_one_go(tmp_path: Path) -> None:
     project = Project.new(tmp_path / "p")
-    raw = yaml.safe_load((TOP / "params.yaml").read_text())
-    for name in raw["planned_methods"]:
-        raw["methods"][name] = {"base": "dac" if name.endswith("+dac") else "fixmatch"}
-    (project.folder / "params.yaml").write_text(yaml.safe_dump(raw))
+    (project.folder / "params.yaml").write_text(yaml.safe_dump(filled_file()))
     started = time.monotonic()
     counts = project.planned("all", "--config", "suite=paper")
     seconds = time.monotonic() - started
@@ -245,15 +281,16 @@ def test_the_whole_paper_is_planned_in_one_go(tmp_path: Path) -> None:
     print(f"\nsnakemake -n all: {counts['train']} runs, {jobs} jobs in {seconds:.1f} s")
     assert counts["train"] == counts["evaluate"] == 943
     alive = filled()
-    assert jobs == plan.cost(alive, grid.results(alive, "paper")).jobs + 1  # and the summary
+    assert jobs == plan.cost(alive, grid.results(alive, "paper"), is_suite=True).jobs
 
 
 def test_the_plan_counts_the_jobs_of_the_demo(tmp_path: Path) -> None:
     project = Project.new(tmp_path / "p")
     (project.folder / "params.yaml").write_bytes((TOP / "params.yaml").read_bytes())
     found = params.load(TOP / "params.yaml")
-    expected = plan.cost(found, grid.results(found, "demo")).jobs + 1
+    expected = plan.cost(found, grid.results(found, "demo"), is_suite=True).jobs
     assert sum(project.planned("all").values()) == expected
+    assert project.planned("table3")["train"] == 42  # also what the suite does not have
 
 
 def test_jobs_on_one_machine_get_gpus_of_their_own(tmp_path: Path) -> None:
@@ -280,10 +317,3 @@ def touch_in_random_order(project: Project) -> None:
 
 def digest_of(project: Project, pattern: str) -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in sorted(project.folder.glob(pattern))}
-
-
-def wait_for(condition, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)

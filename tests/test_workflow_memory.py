@@ -2,16 +2,21 @@
 
 import io
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dac.workflow_memory import Memory
 
 
 @pytest.fixture
 def memory(tmp_path: Path) -> Memory:
-    return Memory(tmp_path / ".snakemake/metadata", tmp_path / "provenance/snakemake.tgz")
+    return Memory(
+        tmp_path / ".snakemake/metadata", tmp_path / "provenance/snakemake.tgz", tmp_path / "stamp"
+    )
 
 
 def fill(memory: Memory, files: dict[str, str]) -> None:
@@ -33,6 +38,7 @@ def test_what_was_saved_comes_back(memory: Memory) -> None:
     fill(memory, FILES)
     memory.save()
     empty(memory.folder)
+    memory.stamp.unlink()
     memory.restore()
     found = {
         path.relative_to(memory.folder).as_posix(): path.read_text()
@@ -45,17 +51,31 @@ def test_what_was_saved_comes_back(memory: Memory) -> None:
 def test_equal_memories_are_equal_bytes(memory: Memory, tmp_path: Path) -> None:
     fill(memory, FILES)
     memory.save()
-    other = Memory(tmp_path / "other", tmp_path / "other.tgz")
+    other = Memory(tmp_path / "other", tmp_path / "other.tgz", tmp_path / "other.stamp")
     fill(other, dict(reversed(FILES.items())))
     other.save()
     assert memory.archive.read_bytes() == other.archive.read_bytes()
 
 
-def test_a_memory_that_is_there_is_left_alone(memory: Memory) -> None:
+def test_what_happened_since_the_last_archive_is_left_alone(memory: Memory) -> None:
     fill(memory, FILES)
     memory.save()
     fill(memory, {"cnVucw==": "newer"})
     memory.restore()
+    assert (memory.folder / "cnVucw==").read_text() == "newer"
+
+
+def test_an_archive_that_came_from_elsewhere_is_taken_over(memory: Memory, tmp_path: Path) -> None:
+    fill(memory, FILES | {"mine": "1"})
+    memory.save()
+    colleague = Memory(tmp_path / "theirs", memory.archive, tmp_path / "their.stamp")
+    fill(colleague, FILES | {"cnVucw==": "theirs"})
+    colleague.save()
+    memory.restore()
+    assert (memory.folder / "cnVucw==").read_text() == "theirs"
+    assert (memory.folder / "mine").read_text() == "1"
+    fill(memory, {"cnVucw==": "newer"})
+    memory.restore()  # taken over once
     assert (memory.folder / "cnVucw==").read_text() == "newer"
 
 
@@ -74,6 +94,24 @@ def test_a_damaged_archive_is_told_and_left(memory: Memory, capsys) -> None:
     memory.restore()
     assert "cannot be read" in capsys.readouterr().err
     assert memory.archive.read_bytes() == b"not an archive"
+
+
+@given(at=st.integers(0, 10_000), value=st.integers(0, 255))
+def test_a_damaged_byte_is_noticed(at: int, value: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        memory = Memory(Path(folder, "m"), Path(folder, "a.tgz"), Path(folder, "s"))
+        fill(memory, {f"record{n}": str(n) * 50 for n in range(40)})
+        memory.save()
+        content = bytearray(memory.archive.read_bytes())
+        at = 10 + at % (len(content) - 10)  # the header's bytes carry no content
+        if content[at] == value:
+            return
+        content[at] = value
+        memory.archive.write_bytes(bytes(content))
+        empty(memory.folder)
+        memory.restore()
+        found = len(list(memory.folder.rglob("*")))
+        assert found in (0, 40)  # nothing, or a byte that carries none of the content
 
 
 def test_an_archive_cannot_write_outside_its_folder(memory: Memory, capsys) -> None:

@@ -53,7 +53,7 @@ class Request:
 
     def find(self, key: Key, read: Callable[[Path, dict[str, Any] | None], Found]) -> Found | None:
         """What `read` finds in the folder of a figure's run."""
-        expected = self.params.run(key.task, key.method, key.seed).identity()
+        expected = self.params.expected(self.params.run(key.task, key.method, key.seed))
         try:
             return read(self.runs / key.folder, expected)
         except UserError as error:

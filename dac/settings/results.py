@@ -73,13 +73,17 @@ class Plan(Section):
     teraflops: Positive
     """What that GPU is taken to sustain in fp32 training."""
     gigaflops_per_view: dict[Backbone, Positive]
-    """One forward pass of one image at the size of the set; training takes three."""
+    """One forward pass of one image with the next side; training takes three."""
+    side_of_view: dict[Backbone, Count]
+    """Cost grows with the square of the side."""
     views_per_unlabeled: dict[str, Annotated[int, Field(ge=0)]]
     """Method -> views of every unlabeled image per step."""
     step_over_floor: dict[str, Positive]
     """Method -> its step over the backbone's share of it, from `python -m dac.bench`."""
     train_images: dict[DataName, Count]
     """Images that pre-training sees in an epoch."""
+    test_images: dict[DataName, Count]
+    """Images that every evaluation during training sees."""
     gigabytes_of_data: dict[DataName, NonNegative]
     """Raw and prepared together."""
     megabytes_per_run: dict[Backbone, Positive]

@@ -13,8 +13,10 @@ from dac.files import canonical_hash
 from dac.params import load
 
 job_environment.apply()
-memory = workflow_memory.Memory(
-    Path(".snakemake/metadata"), Path("provenance/snakemake.tgz")
+records = workflow_memory.Memory(
+    folder=Path(".snakemake/metadata"),
+    archive=Path("provenance/snakemake.tgz"),
+    stamp=Path(".snakemake/dac-provenance"),
 )
 
 if others := sorted(set(workflow.config_settings.overwrite_config) - {"suite"}):
@@ -25,7 +27,7 @@ if others := sorted(set(workflow.config_settings.overwrite_config) - {"suite"}):
 try:
     PARAMS = load(Path("params.yaml"))
     RESULTS = grid.results(PARAMS, str(config["suite"]))
-    memory.restore()
+    records.restore()
 except UserError as error:
     raise WorkflowError(str(error))
 validate(config, "../schemas/params.schema.yaml", set_default=False)
@@ -39,8 +41,8 @@ ENVIRONMENT = "../../environment.yml"
 wildcard_constraints:
     task="[a-z0-9][a-z0-9+.-]*",
     method="[a-z0-9][a-z0-9+.-]*",
-    data="[a-z0-9][a-z0-9-]*",
-    backbone="[a-z0-9-]+",
+    data="|".join(PARAMS.file.prepare),
+    backbone="|".join(PARAMS.file.plan.gigaflops_per_view),
     seed="[0-9]+",
     table="|".join(map(re.escape, PARAMS.file.aggregate.tables)),
     figure="|".join(map(re.escape, PARAMS.file.figures.drawn)),
@@ -92,10 +94,13 @@ def histogram_bins(wildcards):
     return PARAMS.file.figures.histogram_bins if is_drawn else None
 
 
-def settings_hash(model):
-    """A parameter of a rule: when it changes, exactly the jobs that it decides run again."""
+def settings_hash(settings):
+    """A parameter of a rule: when it changes, exactly the jobs that it decides run again.
+
+    The order of a model's entries counts: it is that of columns and panels.
+    """
     return canonical_hash(
-        model if isinstance(model, dict) else model.model_dump(mode="json")
+        settings if isinstance(settings, dict) else settings.model_dump_json()
     )
 
 

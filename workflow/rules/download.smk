@@ -11,5 +11,7 @@ rule download:
     localrule: True
     conda:
         ENVIRONMENT
+    params:
+        settings=lambda w: settings_hash(PARAMS.file.download.sets[w.data]),
     shell:
         "python -m dac.download --data {wildcards.data} --receipt {output} > {log} 2>&1"

@@ -1,9 +1,12 @@
-# Reads model.pt; depends on run.json, its small receipt, which is compared by content.
+# Reads model.pt; depends on run.json, its small receipt, because Snakemake compares only small files
+# by content. outputs.json is such a receipt, too.
 
 
 rule evaluate:
     input:
-        f"{RUN}/run.json",
+        run=f"{RUN}/run.json",
+        split="data/splits/{task}/seed{seed}.json",
+        data=prepared,
     output:
         metrics=f"{RUN}/metrics.json",
         scores=f"{RUN}/scores.npz",
@@ -19,16 +22,19 @@ rule evaluate:
         mem_mb=memory_of,
         runtime=60,
     params:
-        settings=settings_hash(PARAMS.file.evaluate),
+        settings=lambda w: settings_hash(PARAMS.evaluation(run_of(w))),
     shell:
         "python -m dac.on_gpu python -m dac.evaluate --run $(dirname {output.metrics}) > {log} 2>&1"
 
 
 rule outputs:
     input:
-        f"{RUN}/run.json",
+        run=f"{RUN}/run.json",
+        split="data/splits/{task}/seed{seed}.json",
+        data=prepared,
     output:
-        f"{RUN}/outputs.npz",
+        arrays=f"{RUN}/outputs.npz",
+        receipt=f"{RUN}/outputs.json",
     log:
         f"{RUN}/outputs.log",
     benchmark:
@@ -41,4 +47,4 @@ rule outputs:
         mem_mb=memory_of,
         runtime=60,
     shell:
-        "python -m dac.on_gpu python -m dac.outputs --run $(dirname {output}) > {log} 2>&1"
+        "python -m dac.on_gpu python -m dac.outputs --run $(dirname {output.receipt}) > {log} 2>&1"
