@@ -73,7 +73,12 @@ def main() -> None:
     what.add_argument("--table", help="this table only")
     parser.add_argument("--runs-only", action="store_true", help="no tables")
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--out", type=Path, default=Path("results/tables"))
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results/so-far"),
+        help="default: a folder apart from the tables that the workflow makes",
+    )
     parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
     options = parser.parse_args()
     if options.table and options.runs_only:
@@ -173,8 +178,8 @@ def report(params: Params, tables: dict[str, Table], found: Collected, runs: Pat
             lines.append(f"{name}: all {len(keys)} runs are in")
     if not found.finished:
         lines.append(
-            f"no finished run below {runs} (looked for TASK/METHOD/seedN/metrics.json): "
-            "nothing but dashes was written; train and evaluate first"
+            f"none of these runs is finished below {runs} "
+            "(looked for TASK/METHOD/seedN/metrics.json): nothing but dashes was written; train and evaluate first"
         )
     return lines
 

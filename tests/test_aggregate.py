@@ -166,7 +166,7 @@ def test_the_suite_of_the_file_is_the_default(project, tmp_path, stage):
 def test_without_any_run_the_tables_are_dashes_and_it_is_said(tmp_path, stage):
     code, out, err = stage("--suite", "small")
     assert code == 0
-    assert "no finished run below" in err and "train and evaluate first" in err
+    assert "none of these runs is finished" in err and "train and evaluate first" in err
     assert table5(tmp_path)["n"].eq(0).all() and " 0.0" not in out
     assert (tmp_path / "out" / "runs.csv").read_text().startswith("task,method,seed,split_hash,")
     assert json.loads((tmp_path / "out" / "metrics.json").read_text()) == {}
@@ -319,4 +319,5 @@ def test_it_runs_as_a_command(params_path, tmp_path):
         [*command, "--params", str(params_path)], cwd=tmp_path, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("**table5.**") and "no finished run below runs" in done.stderr
+    assert done.stdout.startswith("**table5.**")
+    assert "none of these runs is finished below runs" in done.stderr

@@ -250,6 +250,8 @@ def test_the_rule_draws_its_own_graph(demo: Path, tmp_path: Path) -> None:
     shutil.copytree(demo, folder)
     (folder / "results" / "report.html").unlink(missing_ok=True)
     shutil.copy(TOP / "params.yaml", folder)
+    (folder / "dac").mkdir()
+    shutil.copy(TOP / "dac/paper_values.csv", folder / "dac")
     command = ["--snakefile", str(TOP / "Snakefile"), "--cores", "1", "report"]
     call(folder, "snakemake", *command, "--allowed-rules", "report", "--workflow-profile", "none")
     page = (folder / "results" / "report.html").read_text()
