@@ -179,7 +179,8 @@ def report(params: Params, tables: dict[str, Table], found: Collected, runs: Pat
     if not found.finished:
         lines.append(
             f"none of these runs is finished below {runs} "
-            "(looked for TASK/METHOD/seedN/metrics.json): nothing but dashes was written; train and evaluate first"
+            "(looked for TASK/METHOD/seedN/metrics.json): "
+            "nothing but dashes was written; train and evaluate first"
         )
     return lines
 
