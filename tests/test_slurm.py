@@ -211,7 +211,7 @@ def test_ctrl_c_leaves_nothing_behind_and_the_next_start_goes_on(project: SlurmP
         wait_for("the jobs to end", lambda: all(job.is_over for job in project.jobs()))
         show("Ctrl-C", project.jobs())
         assert [job.state for job in project.jobs()] == ["CANCELLED"] * 2, controller.explain()
-    # Without cgroups Slurm may lose an inner Snakemake that lost its parent (seen once in five runs):
+    # Without cgroups Slurm may lose an inner Snakemake without a parent (seen once in five runs):
     # it does nothing, and what counts is that nothing trains on.
     wait_for(
         "all stages to end",
