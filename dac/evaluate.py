@@ -12,7 +12,6 @@ Thresholds are labeled by where they come from:
 """
 
 import argparse
-import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from dac import checkpoint
 from dac.batches import RunData
 from dac.data import prepared
 from dac.errors import UserError, exit_code_of
-from dac.files import write_bytes, write_json, write_text
+from dac.files import write_arrays, write_json, write_text
 from dac.inference import Outputs, predict
 from dac.logs import say
 from dac.methods import build_network
@@ -55,9 +54,7 @@ def main() -> None:
     device = choose_device(options.device)
     run, data, model = open_run(options.run, params, options.root)
     metrics, arrays = evaluate(run, data, model, params.file.evaluate.last_evaluations, device)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    write_bytes(options.run / "scores.npz", buffer.getvalue())
+    write_arrays(options.run / "scores.npz", arrays)
     files = prepared.load(options.root, run.task.data).files
     listed = predictions(arrays, data.known_names, files(run.task.test_part), files("train"))
     if listed is not None:

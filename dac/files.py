@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
+
 from dac.errors import UserError
 
 CHUNK = 1 << 20
@@ -77,6 +79,12 @@ def sync_folder(folder: Path) -> None:
 def write_bytes(path: Path, content: bytes) -> None:
     with atomic(path) as file:
         file.write(content)
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """A compressed .npz file."""
+    with atomic(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def write_text(path: Path, content: str) -> None:

@@ -8,8 +8,6 @@ and outputs.json, its small receipt.
 """
 
 import argparse
-import hashlib
-import io
 import json
 import sys
 from pathlib import Path
@@ -21,7 +19,7 @@ import torch
 from dac.batches import RunData
 from dac.errors import exit_code_of
 from dac.evaluate import load_network, open_run
-from dac.files import write_bytes, write_json
+from dac.files import digest, write_arrays, write_json
 from dac.inference import embed
 from dac.logs import say
 from dac.params import DEFAULT_PATH, Run, load
@@ -40,12 +38,10 @@ def main() -> None:
 
     device = choose_device(options.device)
     run, data, model = open_run(options.run, load(options.params), options.root)
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, **outputs(run, data, model, device))
-    write_bytes(options.run / "outputs.npz", buffer.getvalue())
-    receipt = {"outputs.npz": hashlib.sha256(buffer.getvalue()).hexdigest()}
-    write_json(options.run / "outputs.json", receipt)
-    say(f"wrote {options.run / 'outputs.npz'}")
+    path = options.run / "outputs.npz"
+    write_arrays(path, outputs(run, data, model, device))
+    write_json(options.run / "outputs.json", {path.name: digest(path)})
+    say(f"wrote {path}")
 
 
 def outputs(

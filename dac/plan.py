@@ -67,7 +67,6 @@ def cost(params: Params, results: Results, *, is_suite: bool) -> Cost:
     """Of tables and figures with all that they need; a suite also has a summary of its runs."""
     plan = params.file.plan
     keys = grid.all_runs(params, results.grids().values())
-    files = grid.targets(params, results)
     hours = {key: train_hours(params, params.run(key.task, key.method, key.seed)) for key in keys}
     origins = {key: grid.pretraining_of(params, key) for key in keys}
     first = {(o.data_name, o.backbone): pretrain_hours(params, o) for o in origins.values() if o}
@@ -80,12 +79,23 @@ def cost(params: Params, results: Results, *, is_suite: bool) -> Cost:
     run_megabytes = sum(plan.megabytes_per_run[_backbone(params, key)] for key in keys)
     return Cost(
         runs=len(keys),
-        jobs=sum(len(files[stage]) for stage in grid.STAGE_TARGETS) - (not is_suite),
+        jobs=_num_jobs(params, results, is_suite=is_suite),
         gpu_hours=sum(hours.values()) + sum(first.values()),
         gigabytes=sum(plan.gigabytes_of_data[name] for name in sets) + run_megabytes / 1e3,
         chain=_chain(longest, origins[longest]) if longest else "",
         chain_hours=chains[longest] if longest else 0.0,
     )
+
+
+def _num_jobs(params: Params, results: Results, *, is_suite: bool) -> int:
+    files = grid.targets(params, results)
+    if not is_suite:  # no summary, for which every run is evaluated whatever its figure reads
+        tables = grid.all_runs(params, results.tables.values())
+        figures = [
+            f for figure in results.figures.values() for f in grid.figure_inputs(params, figure)
+        ]
+        files |= {"runs": [*grid.of_runs(tables, "metrics.json"), *figures], "summary": []}
+    return sum(len(files[stage]) for stage in grid.STAGE_TARGETS)
 
 
 def _backbone(params: Params, key: Key) -> Backbone:

@@ -109,3 +109,10 @@ def test_the_printed_plan_states_what_it_rests_on() -> None:
     ):
         assert claim in text
     assert "table1: not built yet, left out: mixmatch" in text
+
+
+def test_a_figure_of_outputs_needs_no_evaluation() -> None:
+    results = grid.results(PARAMS, "paper")
+    alone = replace(results, tables={}, figures={"fig02": results.figures["fig02"]})
+    # download, prepare, ten times split, train and outputs, and the figure
+    assert plan.cost(PARAMS, alone, is_suite=False).jobs == 1 + 1 + 3 * 10 + 1
