@@ -34,7 +34,7 @@ plan: $(VENV)/.ready
 	$(BIN)/python -m dac.plan --suite paper
 
 test: $(VENV)/.ready
-	$(CPU_JOB) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slurm"
+	$(CPU_JOB) $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slurm"
 	$(CPU_JOB) $(BIN)/python -m pytest -m slurm # one after the other: a machine has one Slurm
 
 test-slurm: $(VENV)/.ready

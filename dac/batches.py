@@ -16,7 +16,7 @@ from torch import Tensor
 from dac.augment import Policy, strong, weak
 from dac.data.prepared import Part
 from dac.errors import UserError
-from dac.methods.base import Batch, ViewCounts
+from dac.methods.base import Batch, Clock, Draw, Drawn, Method, ViewCounts
 from dac.settings import Data, Train
 from dac.split import Split
 from dac.tasks import relabel
@@ -105,31 +105,44 @@ class Stream:
         steps_per_epoch: int,
         device: torch.device,
         workers: int = 4,
+        like: "Stream | None" = None,
     ) -> None:
+        """`like`: another stream of the same set, whose images on the device are shared."""
         self.size, self.batch, self.steps_per_epoch = len(index), batch, steps_per_epoch
         self.device, self.workers = device, workers
         self.epoch = -1
         self.reads: dict[int, Future[Tensor]] = {}
         self.source: np.memmap | None = None
+        self.resident: Tensor
         if isinstance(images, np.memmap):
             self.source, self.index = images, index
             self.pool = ThreadPoolExecutor(workers)
+        elif like is not None:
+            self.resident = like.resident
         else:
             self.resident = torch.from_numpy(images[index]).to(device)
 
-    def at(self, step: int) -> tuple[Tensor, Tensor]:
-        """Positions (batch) and uint8 images (batch x 3 x H x W) of one step, on the device."""
+    def at(self, step: int, selected: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Positions (batch) and uint8 images (batch x 3 x H x W) of one step, on the device.
+
+        `selected`: a mask of the images to draw from. It must stay the same during an epoch.
+        """
         epoch, offset = divmod(step, self.steps_per_epoch)
         if epoch != self.epoch:
-            self._start(epoch)
+            self._start(epoch, selected)
         positions = self.order[offset]
         if self.source is None:
             return positions, self.resident.index_select(0, positions)
         return positions, self._read_ahead(offset).to(self.device, non_blocking=True)
 
-    def _start(self, epoch: int) -> None:
+    def _start(self, epoch: int, selected: Tensor | None) -> None:
         count = self.steps_per_epoch * self.batch
-        self.host_order = epoch_order(self.size, count, epoch).view(-1, self.batch)
+        if selected is None:
+            order = epoch_order(self.size, count, epoch)
+        else:
+            chosen = selected.cpu().nonzero().squeeze(1)
+            order = chosen[epoch_order(len(chosen), count, epoch)]
+        self.host_order = order.view(-1, self.batch)
         self.order = self.host_order.to(self.device)
         self.epoch, self.reads = epoch, {}
 
@@ -153,44 +166,80 @@ class Batches:
         self,
         data: RunData,
         settings: Train,
-        views: ViewCounts,
+        method: Method,
         streams: dict[str, torch.Generator],
         device: torch.device,
     ) -> None:
-        self.views, self.policy, self.streams = views, data.policy, streams
+        self.data, self.settings, self.method = data, settings, method
+        self.streams, self.device = streams, device
         self.labels = torch.from_numpy(data.labels).to(device)
-        self.labeled = self._stream(data, data.labeled_index, settings.batch, settings, device)
-        self.unlabeled = None
-        if views.weak or views.strong:
-            size = settings.batch * settings.mu
-            self.unlabeled = self._stream(data, data.pool_index, size, settings, device)
-
-    @staticmethod
-    def _stream(
-        data: RunData, index: np.ndarray, batch: int, settings: Train, device: torch.device
-    ) -> Stream:
-        return Stream(
-            data.train_images,
-            index,
-            batch=batch,
-            steps_per_epoch=settings.steps_per_epoch,
-            device=device,
-            workers=settings.workers,
-        )
+        self.labeled = self._stream(data.labeled_index, settings.batch)
+        self.of_pool: dict[str, Stream] = {}
 
     def at(self, step: int) -> Batch:
+        clock = self._clock(step)
+        views = self.method.views_at(clock)
         x_index, x = self.labeled.at(step)
-        of_labeled, of_unlabeled = self.streams["labeled_views"], self.streams["unlabeled_views"]
-        u_index, u_weak, u_strong = x_index[:0], [], []
-        if self.unlabeled is not None:
-            u_index, u = self.unlabeled.at(step)
-            u_weak = [weak(u, self.policy, of_unlabeled) for _ in range(self.views.weak)]
-            u_strong = [strong(u, self.policy, of_unlabeled) for _ in range(self.views.strong)]
+        policy, of_labeled = self.data.policy, self.streams["labeled_views"]
+        u = self._drawn("unlabeled", self._main(views), step)
         return Batch(
-            x=[weak(x, self.policy, of_labeled) for _ in range(self.views.labeled)],
+            x=[weak(x, policy, of_labeled) for _ in range(views.labeled)],
             y=self.labels[x_index],
             x_index=x_index,
-            u_weak=u_weak,
-            u_strong=u_strong,
-            u_index=u_index,
+            u_weak=u.weak,
+            u_strong=u.strong,
+            u_index=u.index,
+            x_strong=[strong(x, policy, of_labeled) for _ in range(views.labeled_strong)],
+            more={
+                name: self._drawn(name, draw, step)
+                for name, draw in self.method.draws_at(clock).items()
+            },
+        )
+
+    def num_views(self) -> int:
+        """Views drawn in the whole training."""
+        epochs = range(self.settings.epochs)
+        return sum(
+            self._views_of_epoch(self._clock(e * self.settings.steps_per_epoch)) for e in epochs
+        )
+
+    def _views_of_epoch(self, clock: Clock) -> int:
+        views = self.method.views_at(clock)
+        draws = [self._main(views), *self.method.draws_at(clock).values()]
+        of_labeled = self.settings.batch * (views.labeled + views.labeled_strong)
+        of_pool = sum(draw.images * (draw.weak + draw.strong) for draw in draws)
+        return self.settings.steps_per_epoch * (of_labeled + of_pool)
+
+    def _main(self, views: ViewCounts) -> Draw:
+        return Draw(self.settings.batch * self.settings.mu, views.weak, views.strong)
+
+    def _clock(self, step: int) -> Clock:
+        return Clock(step, self.settings.steps_per_epoch, self.settings.steps)
+
+    def _drawn(self, name: str, draw: Draw, step: int) -> Drawn:
+        if not draw.weak and not draw.strong:
+            return Drawn(torch.empty(0, dtype=torch.long, device=self.device), [], [])
+        if name not in self.of_pool:
+            rows = self.data.pool_index
+            if draw.with_labeled:
+                rows = np.concatenate([rows, self.data.labeled_index])
+            like = next((s for s in self.of_pool.values() if s.size == len(rows)), None)
+            self.of_pool[name] = self._stream(rows, draw.images, like)
+        index, images = self.of_pool[name].at(step, self.method.selected(name))
+        policy, stream = self.data.policy, self.streams["unlabeled_views"]
+        return Drawn(
+            index,
+            weak=[weak(images, policy, stream) for _ in range(draw.weak)],
+            strong=[strong(images, policy, stream) for _ in range(draw.strong)],
+        )
+
+    def _stream(self, index: np.ndarray, batch: int, like: Stream | None = None) -> Stream:
+        return Stream(
+            self.data.train_images,
+            index,
+            batch=batch,
+            steps_per_epoch=self.settings.steps_per_epoch,
+            device=self.device,
+            workers=self.settings.workers,
+            like=like,
         )

@@ -13,6 +13,7 @@ Thresholds are labeled by where they come from:
 
 import argparse
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -103,10 +104,17 @@ def evaluate(
         device=device,
     )
     pool = predict(
-        network, data.train_images, data.policy, index=data.pool_index, batch=batch, device=device
+        network,
+        data.train_images,
+        data.policy,
+        index=data.pool_index,
+        is_pool=True,
+        batch=batch,
+        device=device,
     )
     accuracies = model["closed_accuracies"]
-    rules = thresholds(network.method, test, pool)
+    rules = decisions(network.method, test, pool)
+    kept = rules["published"].pool if pool.kept is None else pool.kept
     metrics: dict[str, Any] = {
         "closed": {
             "best": model["best"]["closed_accuracy"],
@@ -117,9 +125,19 @@ def evaluate(
         "best_step": model["best"]["step"],
         "auroc": auroc(data.is_known_test, test.scores),
         "pool_auroc": _pool_auroc(data, pool),
-        "open": open_set_metrics(rules, data, test, pool),
+        "open": {name: _under(rule, data, test) for name, rule in rules.items()},
+        "kept": _pool_rates(data, kept),
     }
     return metrics, _arrays(data, test, pool, rules["published"])
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which images a rule calls inliers: at or above its threshold, if it has one."""
+
+    threshold: float
+    test: np.ndarray
+    pool: np.ndarray
 
 
 def predictions(
@@ -135,8 +153,8 @@ def predictions(
     tables = []
     for part, files in (("test", list(test_files)), ("pool", pool_files)):
         named = np.array(known_names)[arrays[f"{part}_predictions"]]
-        accepted = arrays[f"{part}_scores"] >= arrays["published_threshold"]
-        columns = {"part": part, "file": files, "class": np.where(accepted, named, "unknown")}
+        called = np.where(arrays[f"{part}_accepted"], named, "unknown")
+        columns = {"part": part, "file": files, "class": called}
         tables.append(pd.DataFrame(columns | {"score": arrays[f"{part}_scores"]}))
     return pd.concat(tables)
 
@@ -157,8 +175,8 @@ def load_network(
     return network.to(device)
 
 
-def thresholds(method: Method, test: Outputs, pool: Outputs) -> dict[str, float]:
-    """Every decision rule's threshold on the test scores."""
+def decisions(method: Method, test: Outputs, pool: Outputs) -> dict[str, Decision]:
+    """Every rule's decision, with the two trivial rules as anchors."""
     test_scores, pool_scores = torch.from_numpy(test.scores), torch.from_numpy(pool.scores)
     found = {
         "published": float(method.threshold(test_scores, pool_scores)),
@@ -166,40 +184,40 @@ def thresholds(method: Method, test: Outputs, pool: Outputs) -> dict[str, float]
         "inductive": float(otsu_threshold(pool_scores)),
     }
     memory = method.trained_threshold()
-    return found if memory is None else found | {"memory": float(memory)}
+    if memory is not None:
+        found["memory"] = float(memory)
+    found |= {"reject_nothing": -np.inf, "reject_everything": np.inf}
+    rules = {
+        name: Decision(threshold, test.scores >= threshold, pool.scores >= threshold)
+        for name, threshold in found.items()
+    }
+    if test.accepted is not None and pool.accepted is not None:
+        rules["published"] = Decision(float("nan"), test.accepted, pool.accepted)
+    return rules
 
 
-def open_set_metrics(
-    rules: dict[str, float], data: RunData, test: Outputs, pool: Outputs
-) -> dict[str, dict[str, float]]:
-    """Balanced accuracy and rates under each rule, and the two trivial rules as anchors.
+def _under(rule: Decision, data: RunData, test: Outputs) -> dict[str, float]:
+    """Balanced accuracy and rates under a rule.
 
     NaN where there is nothing to measure: Semi-iNat tests on known classes only.
     """
-    anchors = {"reject_nothing": -np.inf, "reject_everything": np.inf}
-    return {
-        name: _under(threshold, data, test, pool) for name, threshold in (rules | anchors).items()
-    }
-
-
-def _under(threshold: float, data: RunData, test: Outputs, pool: Outputs) -> dict[str, float]:
-    accepted = test.scores >= threshold
-    predictions = np.where(accepted, test.predictions, data.num_known)
-    recall, rejection = rates(data.is_known_test, accepted)
-    judged = data.pool_labels >= 0
-    pool_recall, pool_rejection = rates(
-        data.pool_labels[judged] < data.num_known, pool.scores[judged] >= threshold
-    )
+    predictions = np.where(rule.test, test.predictions, data.num_known)
+    recall, rejection = rates(data.is_known_test, rule.test)
     has_outliers = bool(np.any(data.test_labels >= data.num_known))
     accuracy = open_set_balanced_accuracy(data.test_labels, predictions, data.num_known)
     return {
-        "threshold": threshold,
+        "threshold": rule.threshold,
         "balanced_accuracy": accuracy if has_outliers else float("nan"),
         "inlier_recall": recall,
         "outlier_rejection": rejection,
-        "pool_inlier_recall": pool_recall,
-        "pool_outlier_rejection": pool_rejection,
+        **_pool_rates(data, rule.pool),
     }
+
+
+def _pool_rates(data: RunData, accepted: np.ndarray) -> dict[str, float]:
+    judged = data.pool_labels >= 0
+    recall, rejection = rates(data.pool_labels[judged] < data.num_known, accepted[judged])
+    return {"pool_inlier_recall": recall, "pool_outlier_rejection": rejection}
 
 
 def _pool_auroc(data: RunData, pool: Outputs) -> float:
@@ -207,17 +225,21 @@ def _pool_auroc(data: RunData, pool: Outputs) -> float:
     return auroc(data.pool_labels[judged] < data.num_known, pool.scores[judged])
 
 
-def _arrays(data: RunData, test: Outputs, pool: Outputs, published: float) -> dict[str, np.ndarray]:
+def _arrays(
+    data: RunData, test: Outputs, pool: Outputs, published: Decision
+) -> dict[str, np.ndarray]:
     arrays = {
         "num_known": np.array(data.num_known),
         "test_labels": data.test_labels,
         "test_predictions": test.predictions,
         "test_scores": test.scores,
-        "published_threshold": np.array(published),
+        "test_accepted": published.test,
+        "published_threshold": np.array(published.threshold),
         "pool_index": data.pool_index,
         "pool_labels": data.pool_labels,
         "pool_predictions": pool.predictions,
         "pool_scores": pool.scores,
+        "pool_accepted": published.pool,
     }
     # Mean agreement of head pairs on inliers (row 0) and outliers (row 1), for Figs. 2 and 6.
     return arrays if test.agreement is None else arrays | {"agreement": test.agreement}

@@ -1,6 +1,6 @@
-"""What a network says about images: logits, scores, embeddings. No random draws."""
+"""What a network says about images: logits, scores, embeddings."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,7 +18,11 @@ class Outputs:
 
     logits: np.ndarray  # n x C
     scores: np.ndarray  # n, high for inliers
-    agreement: np.ndarray | None  # mean over the images of `agreement_of`, groups x K x K
+    accepted: np.ndarray | None = None  # n, the method's own decision, where it is no threshold
+    kept: np.ndarray | None = (
+        None  # n, what training takes for inliers, where that is a rule of its own
+    )
+    agreement: np.ndarray | None = None  # mean over the images of a group, groups x K x K
 
     @property
     def predictions(self) -> np.ndarray:
@@ -33,25 +37,33 @@ def predict(
     *,
     index: np.ndarray | None = None,
     groups: np.ndarray | None = None,
+    is_pool: bool = False,
     batch: int,
     device: torch.device,
 ) -> Outputs:
     """Run the network over `images` (or the rows `index` of them), `batch` at a time.
 
-    `groups` assigns an image to a group (0, 1, ...) for which the heads' agreement is averaged.
+    `is_pool`: these are all images of the pool, in its order. `groups` assigns an image to a group
+    (0, 1, ...) for which the heads' agreement is averaged.
     """
     rows = np.arange(len(images)) if index is None else index
-    logits, scores = [], []
+    method = network.method
+    logits, scores, accepted, kept = [], [], [], []
     sums: dict[int, list[Tensor]] = {}
     with evaluating(network):
-        for start, features in _features(network, images, rows, policy, batch, device):
-            logits.append(network.method.logits(features).float())
-            scores.append(network.method.score(features).float())
+        for start, features in _features(network, images, rows, _evaluation(policy), batch, device):
+            logits.append(method.logits(features).float())
+            scores.append(method.score(features).float())
+            accepted.append(method.accepts(features))
+            positions = torch.arange(start, start + len(features), device=device)
+            kept.append(method.keeps(features, positions) if is_pool else None)
             if groups is not None:
                 _add_agreement(sums, network, features, groups[start : start + batch])
     return Outputs(
         logits=torch.cat(logits).cpu().numpy(),
         scores=torch.cat(scores).cpu().numpy(),
+        accepted=_joined(accepted),
+        kept=_joined(kept),
         agreement=_mean_agreement(sums, groups),
     )
 
@@ -64,10 +76,27 @@ def embed(
     rows = np.arange(len(images))
     probabilities, embeddings = [], []
     with evaluating(network):
-        for _, features in _features(network, images, rows, policy, batch, device):
+        for _, features in _features(network, images, rows, _evaluation(policy), batch, device):
             probabilities.append(network.method.logits(features).float().softmax(dim=1))
             embeddings.append(network.method.embedding(features))
     return torch.cat(probabilities).cpu().numpy(), torch.cat(embeddings).cpu().numpy()
+
+
+@torch.no_grad()
+def read_pool(
+    network: Network,
+    images: np.ndarray,
+    rows: np.ndarray,
+    read: Callable[[Tensor], Tensor],
+    view: Callable[[Tensor], Tensor],
+    *,
+    batch: int,
+    device: torch.device,
+) -> Tensor:
+    """What `read` makes of the features of every image: n x ..., on the device."""
+    with evaluating(network):
+        found = _features(network, images, rows, view, batch, device)
+        return torch.cat([read(features) for _, features in found])
 
 
 @contextmanager
@@ -85,15 +114,24 @@ def _features(
     network: Network,
     images: np.ndarray,
     rows: np.ndarray,
-    policy: Policy,
+    view: Callable[[Tensor], Tensor],
     batch: int,
     device: torch.device,
 ) -> Iterator[tuple[int, Tensor]]:
-    """Features of `batch` images at a time, each with its place in `rows`."""
+    """Features of a view of `batch` images at a time, each with its place in `rows`."""
     for start in range(0, len(rows), batch):
         chosen = rows[start : start + batch]
         block = torch.from_numpy(np.ascontiguousarray(images[chosen])).to(device)
-        yield start, network.encode(evaluation(block, policy))
+        yield start, network.encode(view(block))
+
+
+def _evaluation(policy: Policy) -> Callable[[Tensor], Tensor]:
+    return lambda block: evaluation(block, policy)
+
+
+def _joined(parts: list[Tensor | None]) -> np.ndarray | None:
+    given = [part for part in parts if part is not None]
+    return torch.cat(given).cpu().numpy() if given else None
 
 
 def _add_agreement(

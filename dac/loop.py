@@ -17,6 +17,7 @@ from dac.logs import Progress
 from dac.methods.base import Clock, Network
 from dac.metrics import auroc, closed_set_accuracy
 from dac.models.ema import Ema
+from dac.scan import PoolScan
 from dac.settings import Train
 
 
@@ -92,20 +93,31 @@ def fit(
     network, optimizer, meter = progress.network, progress.optimizer, progress.meter
     shown = Progress(label, settings.steps, done=progress.step, unit=" steps")
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
+    scan = PoolScan(
+        network,
+        progress.ema,
+        data,
+        progress.streams["unlabeled_views"],
+        settings.evaluation_batch,
+        device,
+    )
     network.train()
     progress.resumed_at = time.monotonic()
     while progress.step < settings.steps:
         step = progress.step
         clock = Clock(step, settings.steps_per_epoch, settings.steps)
         if step % settings.steps_per_epoch == 0:
-            network.method.start_epoch(clock)
+            network.method.start_epoch(clock, scan)
         rate = learning_rate(settings, step)
         for group in optimizer.param_groups:
             group["lr"] = rate
 
         batch = batches.at(step)
         with autocast:
-            terms = {name: term.mean() for name, term in network.terms(batch, clock).items()}
+            terms = {
+                name: term.mean()
+                for name, term in network.terms(batch, clock, progress.ema).items()
+            }
         total = torch.stack(list(terms.values())).sum()  # for DAC Eq. (14)
         optimizer.zero_grad(set_to_none=True)
         total.backward()
@@ -122,7 +134,8 @@ def fit(
             if is_evaluated:
                 with progress.off_the_clock():
                     row |= evaluate_closed(progress, data, settings, device)
-                    _keep_best(progress, row)
+                    if network.method.is_selectable(clock):
+                        _keep_best(progress, row)
             progress.history.append(row)
             shown.update(done, _note(row))
         save_when_due(

@@ -26,8 +26,8 @@ def _wide(tensor: Tensor) -> Tensor:
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
-def _full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
-    """Autocast would reach inside the autograd functions below and multiply in bf16."""
+def full_precision(tensor: Tensor) -> AbstractContextManager[Any]:
+    """Products inside stay in float32: autocast would make them bf16, which has three digits."""
     kind = tensor.device.type
     if not torch.amp.is_autocast_available(kind):
         return nullcontext()
@@ -42,6 +42,11 @@ def supervised(logits: Tensor, labels: Tensor) -> Tensor:
 def pseudo_label(weak: Tensor, strong: Tensor, *, tau: float, hard: bool = True) -> Tensor:
     """FixMatch's term for every sample, Eq. (3): U x C logits of both views -> U."""
     p = _wide(weak.detach()).softmax(dim=-1)
+    return confident_cross_entropy(p, strong, tau=tau, hard=hard)
+
+
+def confident_cross_entropy(p: Tensor, strong: Tensor, *, tau: float, hard: bool = False) -> Tensor:
+    """1[max p >= tau] H(p, strong) for every sample, `hard` with a one-hot target: U x C -> U."""
     confidence, pseudo = p.max(dim=-1)
     target = pseudo if hard else p
     return (confidence >= tau) * F.cross_entropy(_wide(strong), target, reduction="none")
@@ -65,7 +70,7 @@ def mutual_information(logits: Tensor) -> Tensor:
     logits: B x K x C. The joint of a pair is the batch mean of p_i p_j^T, against the product of
     the batch means (docs/protocol.md, "Mutual information"), in nats. One head has no pair: 0.
     """
-    with _full_precision(logits):
+    with full_precision(logits):
         value: Tensor = _MutualInformation.apply(_wide(logits))
     return value
 
@@ -128,7 +133,7 @@ def distillation(
     features: U x D, normalised strong-view embeddings; targets: U x (C+1), the open-set targets q;
     bank_features: M x D, normalised; bank_targets: M x (C+1). Gradient reaches `features` only.
     """
-    with _full_precision(features):
+    with full_precision(features):
         value: Tensor = _Distillation.apply(
             _wide(features), _wide(targets.detach()), bank_features, bank_targets, temperature
         )

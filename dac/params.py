@@ -7,7 +7,7 @@ task's and the method's differences. A later difference wins.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 
@@ -18,11 +18,14 @@ from dac.settings import (
     NUM_SEEDS,
     SETTINGS,
     Backbone,
+    DacSettings,
     Data,
     DataName,
     File,
+    Forwards,
     MethodEntry,
     MethodSettings,
+    Objective,
     Pretrain,
     Suite,
     Task,
@@ -46,22 +49,37 @@ class Run:
     data: Data
     train: Train
     method: MethodSettings
+    objective: Objective | None = None
+    """Of DAC: what its target head learns with."""
+
+    @property
+    def forwards(self) -> Forwards:
+        """What a step costs."""
+        if isinstance(self.method, DacSettings):
+            return self.method.forwards(cast(Objective, self.objective))
+        return self.method.forwards()
 
     def identity(self) -> dict[str, Any]:
         """What decides the network: everything but how often to save and log, reader threads, and
         what only evaluation reads."""
         everything = self.as_dict()
         train = {k: v for k, v in everything["train"].items() if k not in OPERATIONAL}
-        method = {k: v for k, v in everything["method"].items() if k not in OF_EVALUATION}
-        return everything | {"train": train, "method": method}
+        methods = {
+            part: {k: v for k, v in everything[part].items() if k not in OF_EVALUATION}
+            for part in ("method", "objective")
+            if part in everything
+        }
+        return everything | {"train": train} | methods
 
     def as_dict(self) -> dict[str, Any]:
+        objective = self.objective and {"objective": self.objective.model_dump(mode="json")}
         return {
             "task": {
                 "name": self.task_name,
                 **self.task.model_dump(mode="json", exclude={"train"}),
             },
             "method": {"name": self.method_name, **self.method.model_dump(mode="json")},
+            **(objective or {}),
             "seed": self.seed,
             "data": self.data.model_dump(mode="json"),
             "train": self.train.model_dump(mode="json"),
@@ -128,8 +146,17 @@ class Params:
             task=task,
             data=self.file.prepare[task.data],
             train=train,
-            method=SETTINGS[entry.method](**entry.settings | entry.by_data.get(task.data, {})),
+            method=(method := _settings(entry, task.data)),
+            objective=self._objective(method, task.data),
         )
+
+    def _objective(self, method: MethodSettings, data: DataName) -> Objective | None:
+        """The settings of the entry that DAC stands on; views and features stay DAC's own."""
+        if not isinstance(method, DacSettings):
+            return None
+        found = _settings(self.file.methods[method.objective], data)
+        own = {"labeled_views": method.labeled_views, "feature_layernorm": method.feature_layernorm}
+        return cast(Objective, found.model_copy(update=own))
 
 
 def check_seed(seed: int) -> None:
@@ -277,6 +304,10 @@ def _train_values(file: File, task: Task, entry: MethodEntry) -> dict[str, Any]:
         | entry.train
         | entry.train_by_data.get(task.data, {})
     )
+
+
+def _settings(entry: MethodEntry, data: DataName) -> MethodSettings:
+    return SETTINGS[entry.method](**entry.settings | entry.by_data.get(data, {}))
 
 
 def _pick(entries: Mapping[str, Entry], name: str, kind: str, path: Path) -> Entry:

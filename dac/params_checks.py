@@ -5,17 +5,18 @@ fault that an entry only inherits through `base:` is reported where it is writte
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from dac.params_results import plan_faults, result_faults
-from dac.params_wording import Fault, Place, difference_faults, faults_of, mapping, under
-from dac.settings import SETTINGS, Data, File, MethodEntry, Pretrain, Task, Train
+from dac.params_wording import Fault, Place, difference_faults, faults_of, hint, mapping, under
+from dac.settings import SETTINGS, Data, File, MethodEntry, Objective, Pretrain, Task, Train
 from dac.tasks import CLASSES_PER_SUPERCLASS, SUPERCLASSES, pool_counts
 
 Model = TypeVar("Model", bound=BaseModel)
 ENTRIES = ("tasks", "methods")  # the sections whose entries may have a `base`
+OBJECTIVES = [name for name, model in SETTINGS.items() if model in get_args(Objective)]
 OWN_LABELS = ("folder", "semi-inat-2021")  # sets whose labeled part is given
 
 
@@ -33,7 +34,7 @@ def find_faults(
         faults += under(("prepare", name), _size_faults(data_set) if data_set else [])
     checks: dict[str, Callable[[Any], list[Fault]]] = {
         "tasks": lambda entry: _task_faults(entry, prepare, defaults),
-        "methods": lambda entry: _method_faults(entry, defaults),
+        "methods": lambda entry: _method_faults(entry, defaults, mapping(merged["methods"])),
     }
     for section, check in checks.items():
         entries = mapping(merged.get(section))
@@ -100,7 +101,9 @@ def _has(values: Any, place: Place) -> bool:
     return bool(place)
 
 
-def _method_faults(entry: Any, defaults: Mapping[str, Any]) -> list[Fault]:
+def _method_faults(
+    entry: Any, defaults: Mapping[str, Any], methods: Mapping[Any, Any]
+) -> list[Fault]:
     faults = faults_of(MethodEntry, entry)
     entry = mapping(entry)
     faults += under(("train",), difference_faults(Train, defaults, entry.get("train")))
@@ -110,9 +113,22 @@ def _method_faults(entry: Any, defaults: Mapping[str, Any]) -> list[Fault]:
     if isinstance(method, str) and method in SETTINGS and isinstance(settings, dict):
         model = SETTINGS[method]
         faults += under(("settings",), faults_of(model, settings))
+        faults += under(("settings",), _objective_faults(settings, methods))
         for data, values in mapping(entry.get("by_data")).items():
             faults += under(("by_data", data), difference_faults(model, settings, values))
+            faults += under(("by_data", data), _objective_faults(mapping(values), methods))
     return faults
+
+
+def _objective_faults(settings: Mapping[str, Any], methods: Mapping[Any, Any]) -> Iterator[Fault]:
+    """DAC stands on another entry, of a method that learns to tell known classes apart."""
+    name = settings.get("objective")
+    if not isinstance(name, str):
+        return
+    if name not in methods:
+        yield ("objective",), f"{name!r} does not exist under methods{hint(name, methods)}"
+    elif (kind := mapping(methods[name]).get("method")) in SETTINGS and kind not in OBJECTIVES:
+        yield ("objective",), f"{name!r} is a {kind}; DAC stands on {', '.join(OBJECTIVES)}"
 
 
 def _task_faults(

@@ -86,7 +86,6 @@ def plan_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
         "gigaflops_per_view": get_args(Backbone),
         "side_of_view": get_args(Backbone),
         "megabytes_per_run": get_args(Backbone),
-        "views_per_unlabeled": SETTINGS,
         "step_over_floor": SETTINGS,
         "train_images": sets,
         "test_images": sets,

@@ -2,8 +2,8 @@
 
     python -m dac.plan --suite paper
 
-Hours = steps x views per step x 3 forward passes x the method's overhead / sustained FLOPS. The
-model and its assumptions stand under `plan:` in params.yaml and are printed below the table.
+Hours = steps x forward passes per step (a backward pass is two) x the method's overhead / sustained
+FLOPS. The model and its assumptions stand under `plan:` in params.yaml and below the table.
 """
 
 import argparse
@@ -16,24 +16,23 @@ from dac import grid
 from dac.errors import exit_code_of
 from dac.grid import Key, Results
 from dac.params import DEFAULT_PATH, Params, PretrainRun, Run, load
-from dac.settings import Backbone
-
-FORWARDS_PER_STEP = 3  # a backward pass costs two forward passes
+from dac.settings import GRADIENT, Backbone
 
 
 def train_hours(params: Params, run: Run) -> float:
     """GPU hours of training one run, with the evaluations on the way."""
     plan, train = params.file.plan, run.train
     method = params.file.methods[run.method_name].method
-    views = train.batch * (run.method.labeled_views + train.mu * plan.views_per_unlabeled[method])
+    each = run.forwards
+    forwards = train.batch * (each.labeled + train.mu * each.unlabeled)
     evaluations = train.steps / train.evaluate_every * plan.test_images[run.task.data]
-    steps = FORWARDS_PER_STEP * train.steps * views * plan.step_over_floor[method]
+    steps = train.steps * forwards * plan.step_over_floor[method]
     return _hours(params, train.backbone, run.data.size, steps + evaluations)
 
 
 def pretrain_hours(params: Params, run: PretrainRun) -> float:
     images = params.file.plan.train_images[run.data_name]
-    forwards = FORWARDS_PER_STEP * 2 * run.settings.epochs * images
+    forwards = GRADIENT * 2 * run.settings.epochs * images
     return _hours(params, run.backbone, run.data.size, forwards)
 
 

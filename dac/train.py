@@ -116,19 +116,17 @@ def train(
     progress = start(run, data, device, pretrained if state is None else None)
     if state is not None:
         resume(progress, state, folder, run.train.steps, device)
-    views = progress.network.method.views
-    batches = Batches(data, run.train, views, progress.streams, device)
+    batches = Batches(data, run.train, progress.network.method, progress.streams, device)
     label = f"{run.task_name}/{run.method_name}/seed{run.seed}"
     save = partial(keep, folder=folder, device=device)
     began = time.time()
     fit(progress, batches, data, run.train, device=device, save=save, stop=stop, label=label)
-    per_step = run.train.batch * (views.labeled + run.train.mu * (views.weak + views.strong))
     finish(
         progress,
         folder,
         run=run.as_dict() | sources,
         model=results(progress),
-        views=per_step * run.train.steps,
+        views=batches.num_views(),
         device=device,
         began=began,
     )

@@ -58,6 +58,7 @@ def bench() -> Workbench:
         otsu,
         steps.checkpoint_against_steps,
         steps.fixmatch_against_floor,
+        steps.methods_against_fixmatch,
     ],
 )
 def test_every_section_measures_finite_positive_ratios(bench: Workbench, section: Section) -> None:

@@ -158,7 +158,7 @@ def test_shares_are_shown_in_percent():
 
 
 def test_one_metric_along_several_settings_is_a_row_with_one_scale():
-    axes_names = ("method.lambda_u", "method.lambda_mi", "method.lambda_kd")
+    axes_names = ("objective.lambda_u", "method.lambda_mi", "method.lambda_kd")
     shown = [panel({"dac": [(5.0, 0.2 * i, 0.01)]}, a) for i, a in enumerate(axes_names, start=1)]
     figure = drawn(*shown)
     assert len({round(axes.get_position().y0, 2) for axes in figure.axes}) == 1
@@ -170,7 +170,7 @@ def test_one_metric_along_several_settings_is_a_row_with_one_scale():
 def test_several_metrics_along_several_settings_are_rows_of_settings():
     shown = [
         panel({"dac": [(5.0, 0.5, 0.01)]}, axis, metric=metric)
-        for axis in ("method.lambda_u", "method.lambda_mi")
+        for axis in ("objective.lambda_u", "method.lambda_mi")
         for metric in ("closed", "open")
     ]
     labels = [axes.get_ylabel() for axes in drawn(*shown).axes]

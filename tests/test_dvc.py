@@ -28,7 +28,7 @@ from dvc_project import (
 from waiting import wait_for
 from workflow_project import TOP, WHOLE, stats
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("workflow")]
+pytestmark = pytest.mark.slow
 UP_TO_DATE = "Data and pipelines are up to date."
 RESULTS = {"table": 1, "aggregate": 1}
 TABLE, METRICS = "results/tables/toy.md", "results/tables/metrics.json"

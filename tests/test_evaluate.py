@@ -11,7 +11,7 @@ from sklearn.metrics import balanced_accuracy_score
 from toy import TASK
 
 from dac import checkpoint
-from dac.evaluate import evaluate, open_set_metrics, predictions, thresholds
+from dac.evaluate import decisions, evaluate, predictions
 from dac.inference import Outputs, predict
 from dac.train import start
 
@@ -69,16 +69,17 @@ def test_the_anchors_are_closed_accuracy_scaled_and_one_class_of_all(params, roo
 def test_the_inductive_threshold_does_not_look_at_the_test_scores(params, root):
     run, data = params.run(TASK, "dac", 1), toy.toy_data(params, "dac", root)
     method = start(run, data, toy.CPU).network.method
-    pool = Outputs(np.zeros((4, 6)), np.array([0.1, 0.2, 0.8, 0.9], np.float32), None)
+    pool = Outputs(np.zeros((4, 6)), np.array([0.1, 0.2, 0.8, 0.9], np.float32))
     near, far = (
-        Outputs(np.zeros((4, 6)), np.array(scores, np.float32), None)
+        Outputs(np.zeros((4, 6)), np.array(scores, np.float32))
         for scores in ([0.1, 0.1, 0.2, 0.2], [0.5, 0.5, 0.9, 0.9])
     )
-    assert thresholds(method, near, pool)["inductive"] == thresholds(method, far, pool)["inductive"]
-    assert (
-        thresholds(method, near, pool)["transductive"]
-        != thresholds(method, far, pool)["transductive"]
+    below, above = (
+        {name: rule.threshold for name, rule in decisions(method, test, pool).items()}
+        for test in (near, far)
     )
+    assert below["inductive"] == above["inductive"]
+    assert below["transductive"] != above["transductive"]
 
 
 def test_standard_methods_reject_below_their_published_confidence(params, root):
@@ -86,11 +87,21 @@ def test_standard_methods_reject_below_their_published_confidence(params, root):
     method = start(run, data, toy.CPU).network.method
     n = len(data.test_labels)
     scores = np.where(np.arange(n) % 2, 0.95, 0.9499).astype(np.float32)
-    outputs = Outputs(np.zeros((n, 6)), scores, None)
-    pool = Outputs(np.zeros((len(data.pool_index), 6)), np.ones(len(data.pool_index)), None)
-    rules = thresholds(method, outputs, pool)
-    found = open_set_metrics(rules, data, outputs, pool)["published"]
-    assert found["inlier_recall"] == pytest.approx(np.mean(scores[data.is_known_test] >= 0.95))
+    outputs = Outputs(np.zeros((n, 6)), scores)
+    pool = Outputs(np.zeros((len(data.pool_index), 6)), np.ones(len(data.pool_index)))
+    rule = decisions(method, outputs, pool)["published"]
+    assert np.array_equal(rule.test, scores >= 0.95) and rule.pool.all()
+
+
+def test_a_decision_of_the_methods_own_takes_the_place_of_the_published_threshold(params, root):
+    run, data = params.run(TASK, "fixmatch", 1), toy.toy_data(params, "fixmatch", root)
+    method = start(run, data, toy.CPU).network.method
+    scores, accepted = np.array([0.99, 0.99], np.float32), np.array([True, False])
+    outputs = Outputs(np.zeros((2, 6)), scores, accepted=accepted)
+    rules = decisions(method, outputs, outputs)
+    assert np.array_equal(rules["published"].test, accepted)
+    assert np.isnan(rules["published"].threshold)
+    assert rules["transductive"].test.all()
 
 
 def test_prediction_in_batches_equals_prediction_at_once(params, root):
@@ -139,7 +150,8 @@ def test_a_missing_or_broken_model_is_one_message(params, root, tmp_path):
 
 def test_picture_files_get_their_class_or_unknown_by_name():
     arrays = {
-        "published_threshold": np.array(0.5),
+        "test_accepted": np.array([True, False]),
+        "pool_accepted": np.array([True, False]),
         "test_predictions": np.array([1, 0]),
         "test_scores": np.array([0.9, 0.4]),
         "pool_index": np.array([2, 0]),

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
@@ -54,6 +55,8 @@ def test_copying_the_state_mid_run_changes_nothing(method: str) -> None:
     resumed.optimizer.load_state_dict(copy.deepcopy(whole.optimizer.state_dict()))
     resumed.ema.load_state_dict(whole.ema.state_dict())
     resumed.draw.set_state(whole.draw.get_state())
+    for name, stream in resumed.streams.items():
+        stream.set_state(whole.streams[name].get_state())
     for step in range(AFTER + 2, AFTER + 4):
         assert whole.step(step) == resumed.step(step)
     left, right = (
@@ -144,7 +147,7 @@ def test_a_step_copies_nothing_to_the_host(method: str, step: int) -> None:
     batch = on_meta(toy.batch())
     network = toy.network.to("meta")
     optimizer, ema, meter = make_optimizer(network, toy.run.train), Ema(network, 0.9), Meter()
-    terms = {name: term.mean() for name, term in network.terms(batch, clock(step)).items()}
+    terms = {name: term.mean() for name, term in network.terms(batch, clock(step), ema).items()}
     torch.stack(list(terms.values())).sum().backward()
     optimizer.step()
     ema.update()
@@ -153,10 +156,14 @@ def test_a_step_copies_nothing_to_the_host(method: str, step: int) -> None:
 
 
 def on_meta(batch: Batch) -> Batch:
-    def move(value: Tensor | list[Tensor]) -> Tensor | list[Tensor]:
+    def move(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return value.to("meta")
         if isinstance(value, list):
-            return [view.to("meta") for view in value]
-        return value.to("meta")
+            return [move(view) for view in value]
+        if isinstance(value, dict):
+            return {name: move(drawn) for name, drawn in value.items()}
+        parts = {f.name: move(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return type(value)(**parts)
 
-    fields = {field.name: move(getattr(batch, field.name)) for field in dataclasses.fields(batch)}
-    return Batch(**fields)  # type: ignore[arg-type]
+    return move(batch)

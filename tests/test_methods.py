@@ -19,16 +19,28 @@ from dac.otsu import otsu_threshold
 AFTER = STEPS_PER_EPOCH  # the first step after one epoch of warm-up
 DIVERSIFY = ("heads_supervised", "heads_unlabeled", "mutual_information")
 DAC = {"supervised", *DIVERSIFY}
+UNLABELED = {"supervised", "unlabeled"}
+PER_SAMPLE = ("unlabeled", "graph", "instances")
 U = BATCH * MU
 
 # --- which terms there are ----------------------------------------------------------------------
 
 TERMS = {  # method -> before and after the warm-up
     "labeled-only": ({"supervised"}, {"supervised"}),
-    "fixmatch": ({"supervised", "unlabeled"}, {"supervised", "unlabeled"}),
-    "fixmatch-released": ({"supervised", "unlabeled"}, {"supervised", "unlabeled"}),
-    "fixmatch-control": ({"supervised"}, {"supervised", "unlabeled"}),
-    "fixmatch-control-released": ({"supervised"}, {"supervised", "unlabeled"}),
+    "fixmatch": (UNLABELED, UNLABELED),
+    "fixmatch-released": (UNLABELED, UNLABELED),
+    "fixmatch-control": ({"supervised"}, UNLABELED),
+    "fixmatch-control-released": ({"supervised"}, UNLABELED),
+    "mixmatch": (UNLABELED, UNLABELED),
+    "mixmatch-released": (UNLABELED, UNLABELED),
+    "comatch": (UNLABELED | {"graph"}, UNLABELED | {"graph"}),
+    "comatch-released": (UNLABELED | {"graph"}, UNLABELED | {"graph"}),
+    "simmatch": (UNLABELED, UNLABELED | {"instances"}),
+    "simmatch-released": (UNLABELED, UNLABELED | {"instances"}),
+    "softmatch": (UNLABELED, UNLABELED),
+    "mixmatch+dac": (DAC, DAC | {"unlabeled", "distillation"}),
+    "simmatch+dac": (DAC, DAC | {"unlabeled", "instances", "distillation"}),
+    "softmatch+dac": (DAC, DAC | {"unlabeled", "distillation"}),
     "dac": (DAC, DAC | {"unlabeled", "distillation"}),
     "dac-released": (DAC, DAC | {"unlabeled", "distillation"}),
     "dac-heads": (
@@ -53,9 +65,10 @@ def test_terms_are_exactly_those_of_the_method_before_and_after_warm_up(method: 
 
 
 @pytest.mark.parametrize("method", TERMS)
-def test_unlabeled_term_has_one_value_per_sample_and_the_others_are_scalars(method: str) -> None:
+def test_unlabeled_terms_have_one_value_per_sample_and_the_others_are_scalars(method: str) -> None:
+    rows = 2 * U if "mixmatch" in method else U  # both views of a sample are mixed
     for name, term in Toy(toy_run(method)).terms(AFTER).items():
-        assert term.shape == ((U,) if name == "unlabeled" else ())
+        assert term.shape == ((rows,) if name in PER_SAMPLE else ())
 
 
 # --- values -------------------------------------------------------------------------------------
@@ -98,7 +111,8 @@ class PlainDac:
         score = self.update_scores(batch.u_index.tolist(), p.detach())
         q = torch.cat([weak.detach().softmax(dim=1) * score[:, None], 1 - score[:, None]], dim=1)
         if epoch >= s.warmup_epochs:
-            per_sample = s.lambda_u * self.self_training(weak, strong, s.tau)
+            target = self.toy.run.objective
+            per_sample = target.lambda_u * self.self_training(weak, strong, target.tau)
             terms["unlabeled"] = self.omega(score) * per_sample
             z = F.normalize(method.projection(features[2]))
             bank_z, bank_q = (torch.stack(rows) for rows in zip(*self.bank, strict=True))

@@ -45,7 +45,7 @@ def grids_of(raw: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def setting(place: str, value: Any) -> Change:
-    """Set the value at a place such as `methods/dac/settings/tau`."""
+    """Set the value at a place such as `methods/dac/settings/head_tau`."""
     *path, last = place.split("/")
 
     def change(raw: dict[str, Any]) -> None:
@@ -95,8 +95,11 @@ def test_schedules_are_the_published_ones(
 @pytest.mark.parametrize("task", [ON_CIFAR10, ON_CIFAR100, ON_IMAGENET])
 def test_dac_is_as_the_paper_writes_it(task: str) -> None:
     chosen = dac(task)
-    assert (chosen.tau, chosen.head_tau, chosen.num_heads, chosen.proj_dim) == (0.95, 0.95, 10, 128)
-    assert (chosen.lambda_u, chosen.lambda_mi, chosen.lambda_kd) == (1.0, 0.5, 1.5)
+    target = PARAMS.run(task, "dac", 1).objective
+    assert isinstance(target, FixMatchSettings)
+    assert (target.tau, target.lambda_u, target.hard_label) == (0.95, 1.0, True)
+    assert (chosen.head_tau, chosen.num_heads, chosen.proj_dim) == (0.95, 10, 128)
+    assert (chosen.lambda_u_heads, chosen.lambda_mi, chosen.lambda_kd) == (1.0, 0.5, 1.5)
     assert (chosen.score_momentum, chosen.kd_temperature) == (0.9, 0.1)
     assert (chosen.rejection_temperature, chosen.score_form) == (1.5, "paper")
     assert (chosen.labeled_views, chosen.feature_layernorm, chosen.bank_batches) == (1, False, 256)
@@ -104,10 +107,24 @@ def test_dac_is_as_the_paper_writes_it(task: str) -> None:
 
 
 def test_semi_inat_lowers_tau_and_the_number_of_heads() -> None:
-    assert (dac(ON_INAT).tau, dac(ON_INAT).head_tau, dac(ON_INAT).num_heads) == (0.6, 0.6, 6)
-    assert (dac(ON_INAT, "dac-released").tau, dac(ON_INAT, "dac-released").num_heads) == (0.6, 4)
-    fixmatch = PARAMS.run(ON_INAT, "fixmatch", 1).method
-    assert isinstance(fixmatch, FixMatchSettings) and fixmatch.tau == 0.6
+    assert (dac(ON_INAT).head_tau, dac(ON_INAT).num_heads) == (0.6, 6)
+    released = dac(ON_INAT, "dac-released")
+    assert (released.head_tau, released.num_heads) == (0.6, 4)
+    for name in ("fixmatch", "comatch", "simmatch"):
+        assert PARAMS.run(ON_INAT, name, 1).method.tau == 0.6  # type: ignore[union-attr]
+    for name in ("dac", "dac-released", "simmatch+dac"):
+        assert PARAMS.run(ON_INAT, name, 1).objective.tau == 0.6  # type: ignore[union-attr]
+
+
+def test_dac_stands_on_the_entry_it_names_with_views_and_features_of_its_own() -> None:
+    run = PARAMS.run(ON_CIFAR100, "mixmatch+dac", 1)
+    plain = PARAMS.run(ON_CIFAR100, "mixmatch", 1).method
+    assert run.objective == plain and run.objective.lambda_u == 150  # type: ignore[union-attr]
+    released = PARAMS.run(ON_CIFAR100, "dac-released", 1).objective
+    assert (released.labeled_views, released.feature_layernorm) == (2, True)  # type: ignore[union-attr]
+    assert run.identity()["objective"]["lambda_u"] == 150
+    assert "reject_below" not in run.identity()["objective"]
+    assert "objective" not in PARAMS.run(ON_CIFAR100, "mixmatch", 1).identity()
 
 
 @pytest.mark.parametrize(
@@ -303,8 +320,12 @@ NAN, INF = math.nan, math.inf
     ("place", "value", "message"),
     [
         ("suite", "demmo", "'demmo' does not exist; did you mean 'demo'?"),
-        ("methods/dac/settings/tau", 1.95, "input should be less than or equal to 1, found 1.95"),
-        ("methods/dac/settings/tau", NAN, "input should be a finite number, found nan"),
+        (
+            "methods/dac/settings/head_tau",
+            1.95,
+            "input should be less than or equal to 1, found 1.95",
+        ),
+        ("methods/dac/settings/head_tau", NAN, "input should be a finite number, found nan"),
         ("methods/dac/settings/lambda_kd", INF, "input should be a finite number, found inf"),
         (
             "methods/dac/settings/rejection_temperature",
@@ -318,7 +339,7 @@ NAN, INF = math.nan, math.inf
         ),
         ("methods/dac/settings/rejection", "yes", "input should be a valid boolean, found 'yes'"),
         (
-            "methods/dac/by_data/digits/tau",
+            "methods/dac/by_data/digits/head_tau",
             -0.1,
             "input should be greater than or equal to 0, found -0.1",
         ),
@@ -390,7 +411,22 @@ NAN, INF = math.nan, math.inf
             {"digits": 1},
             "lacks cifar10, cifar100, imagenet30, semi-inat-2021, folder; add a number",
         ),
-        ("plan/step_over_floor", {"dac": 1.0}, "lacks labeled-only, fixmatch; add a number"),
+        (
+            "plan/step_over_floor",
+            {"dac": 1.0},
+            "lacks labeled-only, mixmatch, fixmatch, comatch, simmatch, softmatch; add a number",
+        ),
+        (
+            "methods/dac/settings/objective",
+            "fixmach",
+            "'fixmach' does not exist under methods; did you mean 'fixmatch'?",
+        ),
+        (
+            "methods/dac/by_data/digits/objective",
+            "labeled-only",
+            "'labeled-only' is a labeled-only; DAC stands on mixmatch, fixmatch, comatch, "
+            "simmatch, softmatch",
+        ),
         ("figures/drawn/fig08/x", (), "missing; `curves` needs at least one"),
         (
             "figures/drawn/fig06/x",
@@ -549,7 +585,7 @@ def test_all_faults_are_reported_at_once() -> None:
         "tasks/cifar-20-100/num_knwon": 20,
         "methods/fixmatch/settings/tau": 1.95,
         "methods/fixmatch/setings": {},
-        "methods/dac/by_data/digits/tau": 2.0,
+        "methods/dac/by_data/digits/head_tau": 2.0,
         "evaluate/last_evaluations": 0,
         "aggregate/tables/digits/seeds": (-1,),
     }
@@ -565,11 +601,11 @@ def test_all_faults_are_reported_at_once() -> None:
 
 
 def test_an_inherited_fault_is_reported_where_it_is_written() -> None:
-    assert faults(setting("methods/dac/settings/tau", 1.95)) == [
-        "methods.dac.settings.tau: input should be less than or equal to 1, found 1.95"
+    assert faults(setting("methods/dac/settings/head_tau", 1.95)) == [
+        "methods.dac.settings.head_tau: input should be less than or equal to 1, found 1.95"
     ]
-    assert faults(setting("methods/dac-released/settings/tau", 1.95)) == [
-        "methods.dac-released.settings.tau: input should be less than or equal to 1, found 1.95"
+    assert faults(setting("methods/dac-released/settings/head_tau", 2.0)) == [
+        "methods.dac-released.settings.head_tau: input should be less than or equal to 1, found 2.0"
     ]
     assert faults(setting("tasks/cifar-50-250/num_known", 51)) == [
         "tasks.cifar-50-250.num_known: no such split: 51 is not a multiple of 5"
@@ -578,12 +614,12 @@ def test_an_inherited_fault_is_reported_where_it_is_written() -> None:
 
 def test_a_fault_written_twice_is_reported_twice() -> None:
     def change(raw: dict[str, Any]) -> None:
-        raw["methods"]["dac"]["settings"]["tau"] = 1.95
-        raw["methods"]["dac-released"]["settings"]["tau"] = 1.95
+        raw["methods"]["dac"]["settings"]["head_tau"] = 1.95
+        raw["methods"]["dac-released"]["settings"]["head_tau"] = 1.95
 
     assert [line.split(":")[0] for line in faults(change)] == [
-        "methods.dac.settings.tau",
-        "methods.dac-released.settings.tau",
+        "methods.dac.settings.head_tau",
+        "methods.dac-released.settings.head_tau",
     ]
 
 

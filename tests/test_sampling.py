@@ -11,7 +11,7 @@ from policies import DIGITS
 from toy_runs import toy_run
 
 from dac.batches import Batches, RunData, Stream, epoch_order
-from dac.methods.base import ViewCounts
+from dac.methods.base import Method, ViewCounts
 from dac.seeds import generators
 
 CPU = torch.device("cpu")
@@ -166,7 +166,9 @@ def pictures() -> np.ndarray:
 
 def batches(pictures: np.ndarray, views: ViewCounts, seed: int) -> Batches:
     run = toy_run("dac", seed)
-    return Batches(run_data(pictures), run.train, views, generators(seed), CPU)
+    method = Method()
+    method.views = views
+    return Batches(run_data(pictures), run.train, method, generators(seed), CPU)
 
 
 def test_indices_are_the_same_for_every_run_seed_and_the_views_are_not(

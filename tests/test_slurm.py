@@ -27,7 +27,7 @@ from workflow_project import WHOLE, executed, stats
 
 from dac import checkpoint
 
-pytestmark = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.xdist_group("slurm")]
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 ON_SUBMIT_HOST = {"download", "split"}
 ON_GPU = {"train", "evaluate"}
 RUNS = [f"runs/digits-6-30/dac/seed{seed}" for seed in (1, 2, 3, 4)]

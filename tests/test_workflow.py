@@ -17,7 +17,7 @@ from workflow_project import FIGURE, TOP, WHOLE, Project, executed, variables
 
 from dac import grid, params, plan
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("workflow")]
+pytestmark = pytest.mark.slow
 RESULTS = {"table": 1, "aggregate": 1}
 
 
@@ -263,9 +263,9 @@ def test_wrong_requests_are_told_in_one_message(
 
 
 def test_faults_of_the_parameter_file_are_told(project: Project) -> None:
-    project.change("methods", "dac", "settings", "tau", value=1.95)
+    project.change("methods", "dac", "settings", "head_tau", value=1.95)
     said = project.snakemake("-n", check=False)
-    assert "methods.dac.settings.tau: input should be less than or equal to 1" in said
+    assert "methods.dac.settings.head_tau: input should be less than or equal to 1" in said
 
 
 # --- scale, several GPUs ------------------------------------------------------------------------

@@ -20,7 +20,20 @@ from dac.prepare import prepare
 from dac.train import choose_device, load_data, train
 
 TASK = "digits-6-30"
-METHODS = ("labeled-only", "fixmatch", "dac", "dac-released")
+METHODS = (
+    "labeled-only",
+    "fixmatch",
+    "mixmatch",
+    "comatch",
+    "simmatch",
+    "simmatch-released",
+    "softmatch",
+    "dac",
+    "dac-released",
+    "mixmatch+dac",
+    "simmatch+dac",
+    "softmatch+dac",
+)
 TRAIN = {
     "steps_per_epoch": 4,
     "epochs": 3,

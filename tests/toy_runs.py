@@ -6,6 +6,7 @@ logging, so that tests can stop between any two parts of it.
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,48 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dac import params
+from dac.inference import evaluating
 from dac.loop import make_optimizer
 from dac.methods import build_network
-from dac.methods.base import Batch, Clock
+from dac.methods.base import Batch, Clock, Draw, Drawn
 from dac.models.ema import Ema
 from dac.params import Run
+from dac.seeds import generators
 
 PARAMS = params.load(Path(__file__).parents[1] / "params.yaml")
-SWEPT = {  # points of Figs. 8 to 10: `dac` with another number
-    name
+SWEPT = {  # points of Figs. 8 to 10: `dac`, or what it stands on, with another number
+    swept
     for figure in ("fig08", "fig09", "fig10")
     for name in PARAMS.file.figures.drawn[figure].methods
-}
-METHODS = tuple(name for name in PARAMS.file.methods if name == "dac" or name not in SWEPT)
+    for swept in (name, PARAMS.file.methods[name].settings["objective"])
+} - {"dac", "fixmatch"}
+METHODS = tuple(name for name in PARAMS.file.methods if name not in SWEPT)
 NUM_KNOWN, NUM_CLASSES, SIDE = 4, 6, 8
 BATCH, MU, POOL = 8, 3, 120
 STEPS_PER_EPOCH = 10
+WEAK, STRONG = 0.1, 0.5  # noise of a view
 
 
 def toy_run(method: str, seed: int = 1, **differences: Any) -> Run:
-    """A method of params.yaml at toy size; `differences` change its settings."""
+    """A method of params.yaml at toy size; `differences` change its settings, or those of what DAC
+    stands on where DAC has no such setting."""
     run = PARAMS.run("digits-6-30", method, seed)
-    changed = run.method.model_copy(update=differences)
+    own = {k: v for k, v in differences.items() if k in type(run.method).model_fields}
+    objective = run.objective
+    if objective is not None:
+        views = {"labeled_views": own.get("labeled_views", run.method.labeled_views)}
+        below = {k: v for k, v in differences.items() if k not in own} | views
+        assert below.keys() <= type(objective).model_fields.keys(), below
+        objective = objective.model_copy(update=below)
+    else:
+        assert own == differences, differences.keys() - own.keys()
     small = {"batch": BATCH, "mu": MU, "steps_per_epoch": STEPS_PER_EPOCH}
-    return dataclasses.replace(run, method=changed, train=run.train.model_copy(update=small))
+    return dataclasses.replace(
+        run,
+        method=run.method.model_copy(update=own),
+        objective=objective,
+        train=run.train.model_copy(update=small),
+    )
 
 
 class Toy:
@@ -54,8 +73,13 @@ class Toy:
         self.pool = patterns[self.pool_labels] + noise
         self.labels = torch.arange(2 * NUM_KNOWN) % NUM_KNOWN
         self.labeled = patterns[self.labels]
+        self.streams = generators(run.seed)
         self.network = build_network(
-            run, num_known=NUM_KNOWN, num_labeled=len(self.labels), pool=POOL
+            run,
+            num_known=NUM_KNOWN,
+            num_labeled=len(self.labels),
+            pool=POOL,
+            streams=self.streams,
         ).train()
         self.optimizer = make_optimizer(self.network, run.train)
         self.ema = Ema(self.network, run.train.ema_decay)
@@ -64,29 +88,63 @@ class Toy:
     def method(self) -> Any:
         return self.network.method
 
-    def batch(self) -> Batch:
-        views = self.method.views
+    def batch(self, step: int = 0) -> Batch:
+        views = self.method.views_at(clock(step))
         x_index = torch.randint(len(self.labels), (BATCH,), generator=self.draw)
-        u_index = torch.randperm(POOL, generator=self.draw)[: BATCH * MU]
-        if not views.weak and not views.strong:
-            u_index = u_index[:0]
+        u = self.drawn("unlabeled", Draw(BATCH * MU, views.weak, views.strong))
+        x = self.labeled[x_index]
         return Batch(
-            x=[self.view(self.labeled[x_index], 0.1) for _ in range(views.labeled)],
+            x=[self.view(x, WEAK) for _ in range(views.labeled)],
             y=self.labels[x_index],
             x_index=x_index,
-            u_weak=[self.view(self.pool[u_index], 0.1) for _ in range(views.weak)],
-            u_strong=[self.view(self.pool[u_index], 0.5) for _ in range(views.strong)],
-            u_index=u_index,
+            u_weak=u.weak,
+            u_strong=u.strong,
+            u_index=u.index,
+            x_strong=[self.view(x, STRONG) for _ in range(views.labeled_strong)],
+            more={
+                name: self.drawn(name, draw)
+                for name, draw in self.method.draws_at(clock(step)).items()
+            },
         )
+
+    def drawn(self, stream: str, draw: Draw) -> Drawn:
+        images = torch.cat([self.pool, self.labeled]) if draw.with_labeled else self.pool
+        chosen = self.method.selected(stream)
+        places = torch.arange(len(images)) if chosen is None else chosen.nonzero().squeeze(1)
+        order = torch.randperm(len(places), generator=self.draw)
+        index = places[order.repeat(draw.images)[: draw.images]]
+        if not draw.weak and not draw.strong:
+            index = index[:0]
+        return Drawn(
+            index,
+            weak=[self.view(images[index], WEAK) for _ in range(draw.weak)],
+            strong=[self.view(images[index], STRONG) for _ in range(draw.strong)],
+        )
+
+    @torch.no_grad()
+    def scan(
+        self,
+        read: Callable[[Tensor], Tensor],
+        *,
+        averaged: bool = False,
+        weak: bool = True,
+        index: Tensor | None = None,
+    ) -> Tensor:
+        """The pass over the pool that a method may make at the start of an epoch."""
+        images = self.pool if index is None else self.pool[index]
+        with self.ema.swapped_in() if averaged else nullcontext(), evaluating(self.network):
+            return read(self.network.encode(self.view(images, WEAK) if weak else images))
 
     def view(self, images: Tensor, noise: float) -> Tensor:
         return images + noise * torch.randn(images.shape, generator=self.draw)
 
     def terms(self, step: int, batch: Batch | None = None) -> dict[str, Tensor]:
-        return self.network.terms(batch or self.batch(), clock(step))
+        return self.network.terms(batch or self.batch(step), clock(step), self.ema)
 
     def step(self, step: int, between: Callable[[], None] = lambda: None) -> dict[str, float]:
         """One training step; `between` runs after the backward pass, before anything is written."""
+        if step % STEPS_PER_EPOCH == 0:
+            self.method.start_epoch(clock(step), self.scan)
         terms = {name: term.mean() for name, term in self.terms(step).items()}
         self.optimizer.zero_grad(set_to_none=True)
         torch.stack(list(terms.values())).sum().backward()

@@ -15,6 +15,7 @@ from dac.bench.lab import Workbench
 from dac.bench.steps import (
     checkpoint_against_steps,
     fixmatch_against_floor,
+    methods_against_fixmatch,
     step_against_floor,
 )
 from dac.bench.table import Row, table
@@ -32,6 +33,7 @@ SECTIONS: dict[str, Callable[[Workbench], Iterator[Row]]] = {
     "d": otsu,
     "e": checkpoint_against_steps,
     "f": fixmatch_against_floor,
+    "g": methods_against_fixmatch,
 }
 SKIPPABLE = ("allocator", "channels-last", "compile")
 ROUNDS, REPETITIONS = 3, 15

@@ -32,8 +32,7 @@ AT_LEAST = 5.0
 def augmentation(bench: Workbench) -> Iterator[Row]:
     """A weak and a strong view of each image of an unlabeled batch."""
     lab, stream = bench.dac, torch.Generator().manual_seed(0)
-    assert lab.batches.unlabeled is not None
-    images, policy = lab.batches.unlabeled.at(lab.progress.step)[1], lab.data.policy
+    images, policy = lab.unlabeled.at(lab.progress.step)[1], lab.data.policy
     on_host = images.permute(0, 2, 3, 1).cpu().numpy()  # B x H x W x 3
 
     def batched() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dac.batches import Batches, RunData, policy
+from dac.batches import Batches, RunData, Stream, policy
 from dac.bench.timing import Work, medians
 from dac.bench.watch import BackboneWatch
 from dac.course import StopRequest
@@ -36,6 +36,10 @@ class Lab:
     def clock(self) -> Clock:
         settings = self.run.train
         return Clock(self.progress.step, settings.steps_per_epoch, settings.steps)
+
+    @property
+    def unlabeled(self) -> Stream:
+        return self.batches.of_pool["unlabeled"]
 
     @cached_property
     def images(self) -> Tensor:
@@ -75,7 +79,7 @@ def build(run: Run, data: RunData, device: torch.device) -> Lab:
     progress = start(run, data, device)
     progress.network.train()
     progress.step = run.train.steps_per_epoch  # epoch 1: every loss is on
-    batches = Batches(data, run.train, progress.network.method.views, progress.streams, device)
+    batches = Batches(data, run.train, progress.network.method, progress.streams, device)
     return Lab(run, data, progress, batches, batches.at(progress.step), device)
 
 
@@ -115,13 +119,13 @@ class Workbench:
 
     @cached_property
     def dac(self) -> Lab:
-        return self._lab(DAC)
+        return self.lab(DAC)
 
     @cached_property
     def fixmatch(self) -> Lab:
-        return self._lab(FIXMATCH)
+        return self.lab(FIXMATCH)
 
-    def _lab(self, method: str) -> Lab:
+    def lab(self, method: str) -> Lab:
         run = self.params.run(self.task, method, seed=1)
         return build(run, generated(run, self.pool), self.device)
 

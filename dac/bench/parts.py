@@ -16,7 +16,7 @@ from dac.bench.timing import Work, medians
 from dac.consensus import consensus, open_set_targets
 from dac.course import Meter
 from dac.loop import make_optimizer
-from dac.methods.base import Step, Views
+from dac.methods.base import Encode, Step, Views
 from dac.methods.dac import Dac
 
 AUGMENTATION = "augmentation"
@@ -55,9 +55,8 @@ def parts(lab: Lab) -> dict[str, Work]:
 
     def select() -> None:
         step = lab.run.train.steps_per_epoch + next(later) % lab.run.train.steps_per_epoch
-        assert lab.batches.unlabeled is not None
         index, _ = lab.batches.labeled.at(step)
-        lab.batches.unlabeled.at(step)
+        lab.unlabeled.at(step)
         _ = lab.batches.labels[index]
         torch.cat([*lab.batch.x, *lab.batch.u_weak, *lab.batch.u_strong])
 
@@ -84,7 +83,7 @@ def together(lab: Lab) -> Work:
     network = lab.progress.network
 
     def work() -> None:
-        step = Step(lab.batch, lab.clock, lambda images: network.norm(made.pooled))
+        step = _step(lab, lambda images, *, frozen=False: network.norm(made.pooled))
         _total(network.method.terms(step)).backward()
 
     return work
@@ -99,9 +98,8 @@ def _sgd(lab: Lab) -> torch.optim.SGD:
 
 
 def _augmentation(lab: Lab) -> Work:
-    assert lab.batches.unlabeled is not None
-    step, policy, counts = lab.progress.step, lab.data.policy, lab.batches.views
-    x, u = lab.batches.labeled.at(step)[1], lab.batches.unlabeled.at(step)[1]
+    step, policy, counts = lab.progress.step, lab.data.policy, lab.progress.network.method.views
+    x, u = lab.batches.labeled.at(step)[1], lab.unlabeled.at(step)[1]
     generator = torch.Generator().manual_seed(0)
 
     def work() -> None:
@@ -118,7 +116,7 @@ def _of_target_head(lab: Lab, made: Material) -> dict[str, Work]:
     return {
         "LayerNorm": lambda: norm(made.pooled).sum().backward(),
         "L_s and L_u of the target head": lambda: _total(
-            objective.terms(_step(lab, made.views))
+            objective.terms(_step_with(lab, made.views))
         ).backward(),
     }
 
@@ -174,7 +172,7 @@ def _material(lab: Lab) -> Material:
     counts = [len(view) for view in _images(lab)]
     pooled = draw(sum(counts), network.backbone.feature_dim).requires_grad_()  # type: ignore[arg-type]
     normed = network.norm(pooled).detach()
-    views = Step(lab.batch, lab.clock, lambda images: normed).views
+    views = _step(lab, lambda images, *, frozen=False: normed).views
     for view in (*views.x, *views.u_weak, *views.u_strong):
         view.requires_grad_()
     heads = [logits.detach().requires_grad_() for logits in method.diverge(views)[1]]
@@ -192,7 +190,7 @@ def _material(lab: Lab) -> Material:
         z=F.normalize(draw(U, method.bank.z.shape[1])),
         open_target=draw(U, method.bank.q.shape[1]).softmax(dim=1),
         score=draw(U).sigmoid(),
-        terms={name: draw(1)[0] for name in method.terms(_step(lab, views))},
+        terms={name: draw(1)[0] for name in method.terms(_step_with(lab, views))},
     )
 
 
@@ -205,9 +203,13 @@ def _images(lab: Lab) -> list[Tensor]:
     return [*lab.batch.x, *lab.batch.u_weak, *lab.batch.u_strong]
 
 
-def _step(lab: Lab, views: Views) -> Step:
+def _step(lab: Lab, encode: Encode) -> Step:
+    return Step(lab.batch, lab.clock, encode, shared=_method(lab).shared)
+
+
+def _step_with(lab: Lab, views: Views) -> Step:
     """A step whose features are there already: nothing of the backbone runs in it."""
-    step = Step(lab.batch, lab.clock, lab.progress.network.encode)
+    step = _step(lab, lab.progress.network.encode)
     step.views = views
     return step
 

@@ -11,7 +11,7 @@ import torch
 
 from dac import checkpoint
 from dac.bench.allocator import under_allocator
-from dac.bench.lab import Lab, Workbench, forward_and_backward
+from dac.bench.lab import FIXMATCH, Lab, Workbench, forward_and_backward
 from dac.bench.parts import parts_seconds, sums
 from dac.bench.table import Row
 from dac.bench.timing import Work, medians
@@ -20,6 +20,17 @@ from dac.bench.timing import Work, medians
 WITHOUT_AUGMENTATION, WITH_AUGMENTATION = 3.0, 6.0
 WITHIN = "the floor is the backbone's share of the same step"
 NUM_STEPS = 1000  # between checkpoints, about
+ABOVE_EXPECTATION = 1.15  # what a method may cost over the passes it makes
+METHODS = (
+    "mixmatch",
+    "comatch",
+    "simmatch",
+    "softmatch",
+    "dac",
+    "mixmatch+dac",
+    "simmatch+dac",
+    "softmatch+dac",
+)
 
 
 def step_against_floor(bench: Workbench) -> Iterator[Row]:
@@ -43,6 +54,26 @@ def fixmatch_against_floor(bench: Workbench) -> Iterator[Row]:
     share = statistics.median(lab.shares_outside)
     note = f"{len(lab.images)} rows; {WITHIN}"
     yield Row("f", "FixMatch step / floor", 1 + share, note=note)
+
+
+def methods_against_fixmatch(bench: Workbench) -> Iterator[Row]:
+    """Section g: a step of every method over FixMatch's, beside what its passes let expect."""
+    per_step = {name: _forwards(bench, name) for name in (FIXMATCH, *METHODS)}
+    for name in METHODS:
+        lab = bench.lab(name)
+        works: dict[str, Work] = {FIXMATCH: bench.fixmatch.step, name: lab.step}
+        taken = medians(works, bench.rounds, bench.device, warm_up=False)
+        expected = per_step[name] / per_step[FIXMATCH]
+        own = 1 + statistics.median(lab.shares_outside)
+        note = f"expected {expected:.2f}; over its own backbone passes {own:.2f}"
+        ratio = taken[name] / taken[FIXMATCH]
+        limit = ABOVE_EXPECTATION * expected
+        yield Row("g", f"{name} step / FixMatch step", ratio, at_most=limit, note=note)
+
+
+def _forwards(bench: Workbench, method: str) -> float:
+    run = bench.params.run(bench.task, method, seed=1)
+    return run.train.batch * (run.forwards.labeled + run.train.mu * run.forwards.unlabeled)
 
 
 def checkpoint_against_steps(bench: Workbench) -> Iterator[Row]:

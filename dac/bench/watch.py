@@ -12,9 +12,10 @@ from dac.bench.timing import now
 class BackboneWatch:
     """Within the block: seconds of a step inside and outside the backbone, forward and backward.
 
-    Autograd works backward in time, so once the gradient has reached the backbone's output only the
-    backbone is left; the backward pass ends where the optimizer begins. Both sides are measured in
-    one step, so slow minutes and page faults do not come between them.
+    Autograd works backward in time, so once the gradient has reached the backbone's last output
+    little else is left (of several forwards, the heads of the earlier ones); the backward pass ends
+    where the optimizer begins. Both sides are measured in one step, so slow minutes and page faults
+    do not come between them.
     """
 
     def __init__(
@@ -22,6 +23,7 @@ class BackboneWatch:
     ) -> None:
         self.backbone, self.optimizer, self.device = backbone, optimizer, device
         self.inside = self.outside = 0.0
+        self.is_backward = False
 
     def __enter__(self) -> "BackboneWatch":
         self.handles: list[RemovableHandle] = [
@@ -47,7 +49,13 @@ class BackboneWatch:
 
     def _leave(self, out: Tensor) -> None:
         self._add()
-        out.register_hook(lambda gradient: self._enter())
+        if out.requires_grad:
+            out.register_hook(lambda gradient: self._enter_backward())
+
+    def _enter_backward(self) -> None:
+        if not self.is_backward:
+            self.is_backward = True
+            self._enter()
 
     def _add(self) -> None:
         self.inside += now(self.device) - self.entered

@@ -29,7 +29,7 @@ LABELS = {
     "task.pool.outlier_share": "outliers in the pool (%)",
     "method.num_heads": "number of heads $K$",
     "method.rejection_temperature": "temperature $t_w$ of soft rejection",
-    "method.lambda_u": r"weight $\lambda_u$",
+    "objective.lambda_u": r"weight $\lambda_u$",
     "method.lambda_mi": r"weight $\lambda_\mathrm{mi}$",
     "method.lambda_kd": r"weight $\lambda_\mathrm{kd}$",
 }

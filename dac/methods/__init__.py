@@ -3,23 +3,52 @@
 import torch
 
 from dac.methods.base import Method, Network, Sizes
+from dac.methods.comatch import CoMatch
 from dac.methods.dac import Dac
 from dac.methods.fixmatch import FixMatch
 from dac.methods.labeled_only import LabeledOnly
+from dac.methods.mixmatch import MixMatch
+from dac.methods.simmatch import SimMatch
+from dac.methods.softmatch import SoftMatch
 from dac.models import build_backbone
 from dac.params import Run
 from dac.seeds import generators, seeded
-from dac.settings import DacSettings, FixMatchSettings, LabeledOnlySettings, MethodSettings
+from dac.settings import (
+    CoMatchSettings,
+    DacSettings,
+    FixMatchSettings,
+    LabeledOnlySettings,
+    MethodSettings,
+    MixMatchSettings,
+    Objective,
+    SimMatchSettings,
+    SoftMatchSettings,
+)
 
 
-def build_method(settings: MethodSettings, sizes: Sizes, generator: torch.Generator) -> Method:
+def build_method(
+    settings: MethodSettings,
+    sizes: Sizes,
+    generator: torch.Generator,
+    objective: Objective | None = None,
+) -> Method:
+    """`objective`: what DAC stands on."""
     match settings:
         case LabeledOnlySettings():
             return LabeledOnly(sizes, settings)
+        case MixMatchSettings():
+            return MixMatch(sizes, settings, generator)
         case FixMatchSettings():
             return FixMatch(sizes, settings)
+        case CoMatchSettings():
+            return CoMatch(sizes, settings, generator)
+        case SimMatchSettings():
+            return SimMatch(sizes, settings, generator)
+        case SoftMatchSettings():
+            return SoftMatch(sizes, settings)
         case DacSettings():
-            return Dac(sizes, settings, generator)
+            assert objective is not None
+            return Dac(sizes, settings, build_method(objective, sizes, generator), generator)
 
 
 def build_network(
@@ -48,5 +77,5 @@ def build_network(
         xavier_head=bool(backbone.xavier_head),
     )
     with seeded(streams["weights"]):
-        method = build_method(run.method, sizes, streams["method"])
+        method = build_method(run.method, sizes, streams["method"], run.objective)
     return Network(backbone, method, feature_layernorm=run.method.feature_layernorm)

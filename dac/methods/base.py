@@ -6,23 +6,54 @@ method can stand inside another (Table 4) and `Network.state_dict()` is the whol
 
 # B labeled batch, U unlabeled batch, C known classes, d feature width
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any
+from itertools import islice
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dac.models.ema import Ema
+from dac.models.statistics import frozen_statistics
+
 
 @dataclass(frozen=True)
 class ViewCounts:
-    """How many views of each image a method wants per step."""
+    """How many views of each image: wanted per step, or in one forward."""
 
     labeled: int
     weak: int
     strong: int
+    labeled_strong: int = 0
+
+    def __or__(self, other: "ViewCounts") -> "ViewCounts":
+        """Enough for both."""
+        names = [field.name for field in fields(self)]
+        return ViewCounts(**{n: max(getattr(self, n), getattr(other, n)) for n in names})
+
+
+@dataclass(frozen=True)
+class Draw:
+    """A further stream of pool images: how many per step, and the views of each."""
+
+    images: int
+    weak: int = 0
+    strong: int = 0
+    with_labeled: bool = False
+    """Draw labeled images too: their positions follow those of the pool."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One step's images of such a stream."""
+
+    index: Tensor  # positions in the pool
+    weak: list[Tensor]
+    strong: list[Tensor]
 
 
 @dataclass(frozen=True)
@@ -35,6 +66,9 @@ class Batch:
     u_weak: list[Tensor]  # each U x 3 x H x W
     u_strong: list[Tensor]
     u_index: Tensor  # U, positions in the pool
+    x_strong: list[Tensor] = field(default_factory=list)
+    more: dict[str, Drawn] = field(default_factory=dict)
+    """Of the further streams that the method draws from."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +78,7 @@ class Views:
     x: tuple[Tensor, ...]  # each B x d
     u_weak: tuple[Tensor, ...]  # each U x d
     u_strong: tuple[Tensor, ...]
+    x_strong: tuple[Tensor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -59,23 +94,60 @@ class Clock:
         return self.step // self.steps_per_epoch
 
 
+class Encode(Protocol):
+    def __call__(self, images: Tensor, *, frozen: bool = False) -> Tensor:
+        """Pooled features; `frozen` leaves the running statistics of batch norm alone."""
+
+
 class Step:
     """What a method has at hand in one step."""
 
-    def __init__(self, batch: Batch, clock: Clock, encode: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        clock: Clock,
+        encode: Encode,
+        *,
+        shared: ViewCounts,
+        ema: Ema | None = None,
+    ) -> None:
         self.batch, self.clock, self.encode = batch, clock, encode
+        self.shared, self.ema = shared, ema
         self.omega: Tensor | None = None
         """DAC's weight of every unlabeled sample, U; set before its objective is asked."""
 
     @cached_property
     def views(self) -> Views:
         """One forward of [x, u_weak, u_strong], sharing batch-norm statistics, when first asked for
-        (docs/protocol.md, "Forward pass")."""
-        parts = (self.batch.x, self.batch.u_weak, self.batch.u_strong)
-        images = [view for part in parts for view in part]
-        features = self.encode(torch.cat(images)).split([len(view) for view in images])
-        first, second = len(parts[0]), len(parts[0]) + len(parts[1])
-        return Views(features[:first], features[first:second], features[second:])
+        (docs/protocol.md, "Forward pass"). The method says how many of each (`Method.shared`)."""
+        parts = (
+            self.batch.x[: self.shared.labeled],
+            self.batch.x_strong[: self.shared.labeled_strong],
+            self.batch.u_weak[: self.shared.weak],
+            self.batch.u_strong[: self.shared.strong],
+        )
+        features = iter(self.encode_all([view for part in parts for view in part]))
+        x, x_strong, u_weak, u_strong = (tuple(islice(features, len(part))) for part in parts)
+        return Views(x, u_weak, u_strong, x_strong)
+
+    def encode_all(self, images: list[Tensor], *, frozen: bool = False) -> tuple[Tensor, ...]:
+        """One forward of several batches, which share batch-norm statistics."""
+        features = self.encode(torch.cat(images), frozen=frozen)
+        return features.split([len(each) for each in images])
+
+    @property
+    def has_views(self) -> bool:
+        """Whether the forward of `views` is done, and with it this step's running statistics."""
+        return "views" in self.__dict__
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside the block the network carries its averaged weights and makes no gradients."""
+        assert self.ema is not None
+        with torch.no_grad(), self.ema.swapped_in():
+            torch.clear_autocast_cache()  # which holds the live weights
+            yield
+        torch.clear_autocast_cache()
 
     def weigh(self, unlabeled: Tensor) -> Tensor:
         """A per-sample unlabeled term with omega on it, Eq. (4)."""
@@ -96,18 +168,55 @@ class Sizes:
     """How the target head starts, which goes with the backbone (docs/protocol.md, "Heads")."""
 
 
+class Scan(Protocol):
+    def __call__(
+        self,
+        read: Callable[[Tensor], Tensor],
+        *,
+        averaged: bool = False,
+        weak: bool = True,
+        index: Tensor | None = None,
+    ) -> Tensor:
+        """What `read` makes of the features of every pool image (or those at the positions
+        `index`), in evaluation mode: by the live or the averaged weights, of a weak view or of the
+        evaluation's."""
+
+
 class Method(nn.Module):
     """The interface with its defaults; each method file overrides what it needs."""
 
-    views: ViewCounts
-    head: nn.Linear  # f_cls, the target head
+    views: ViewCounts  # drawn per step
+    draws: dict[str, Draw]  # further streams, by name
+    head: nn.Module  # f_cls, the target head
     settings: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws = {}
+
+    def views_at(self, clock: Clock) -> ViewCounts:
+        """What is drawn in a step, where stages differ."""
+        return self.views
+
+    def draws_at(self, clock: Clock) -> dict[str, Draw]:
+        """Of `draws`, the streams that a step needs, where stages differ."""
+        return self.draws
+
+    def selected(self, stream: str) -> Tensor | None:
+        """Which images a stream ("unlabeled" or one of `draws`) draws from during an epoch: a mask
+        over the pool (and the labeled images behind it, where they are drawn too); None: all."""
+        return None
+
+    @property
+    def shared(self) -> ViewCounts:
+        """The views in the one forward of `Step.views`. Default: all that are drawn."""
+        return self.views
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         """Named, weighted loss terms; a vector has one value per unlabeled sample."""
         raise NotImplementedError
 
-    def start_epoch(self, clock: Clock) -> None:
+    def start_epoch(self, clock: Clock, scan: Scan) -> None:
         """Epoch-level work: choosing inliers, thresholds. Called before the epoch's first step."""
 
     def finish_step(self) -> None:
@@ -125,6 +234,19 @@ class Method(nn.Module):
     def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
         """The published rule: images at or above it are inliers. Default: a fixed confidence."""
         return torch.tensor(self.settings.reject_below)
+
+    def accepts(self, features: Tensor) -> Tensor | None:
+        """The published rule where it is no threshold on the score: B x d -> B, true if inlier."""
+        return None
+
+    def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
+        """Which pool images training takes for inliers, where that is another rule than the
+        published one: features and positions in the pool -> B."""
+        return None
+
+    def is_selectable(self, clock: Clock) -> bool:
+        """Whether a network at this point may become the best one."""
+        return True
 
     def trained_threshold(self) -> Tensor | None:
         """The threshold that training ended with, on the scale of `score`, where there is one."""
@@ -150,12 +272,14 @@ class Network(nn.Module):
         self.norm: nn.Module = nn.LayerNorm(dim) if feature_layernorm else nn.Identity()
         self.method = method
 
-    def encode(self, images: Tensor) -> Tensor:
-        features: Tensor = self.norm(self.backbone(images))
+    def encode(self, images: Tensor, *, frozen: bool = False) -> Tensor:
+        with frozen_statistics(self.backbone, when=frozen):
+            features: Tensor = self.norm(self.backbone(images))
         return features
 
-    def terms(self, batch: Batch, clock: Clock) -> dict[str, Tensor]:
-        return self.method.terms(Step(batch, clock, self.encode))
+    def terms(self, batch: Batch, clock: Clock, ema: Ema | None = None) -> dict[str, Tensor]:
+        step = Step(batch, clock, self.encode, shared=self.method.shared, ema=ema)
+        return self.method.terms(step)
 
     def needed_for_evaluation(self, name: str) -> bool:
         """Whether an entry of the state belongs into a finished model file; banks do not."""

@@ -1,7 +1,8 @@
 """Diversify and Conquer: the consensus of many disagreeing heads tells known from unknown.
 
 Paper Sec. III, Eqs. (4)-(14). `dac` and `dac-released` are parameter sets of this one file; where
-paper and release differ each reading is a setting (docs/protocol.md, "DAC: paper and release").
+paper and release differ each reading is a setting (docs/protocol.md, "DAC: paper and release"). The
+target head learns with any objective (Table 4), FixMatch's unless another is named.
 """
 
 # B labeled batch, U unlabeled batch, K heads, C known classes, d feature, D embedding, M bank
@@ -13,21 +14,22 @@ from torch.nn import functional as F
 from dac import losses
 from dac.banks import Bank
 from dac.consensus import ScoreMemory, consensus, open_set_targets, pairwise_l1, soft_rejection
-from dac.methods.base import Batch, Clock, Method, Sizes, Step, Views
-from dac.methods.fixmatch import FixMatch
+from dac.methods.base import Batch, Clock, Method, Scan, Sizes, Step, ViewCounts, Views
 from dac.models.heads import DivergentHeads, projection
 from dac.otsu import otsu_threshold
-from dac.settings import DacSettings, FixMatchSettings
+from dac.settings import DacSettings
 
 
 class Dac(Method):
     tau_open: Tensor
 
-    def __init__(self, sizes: Sizes, settings: DacSettings, generator: torch.Generator) -> None:
+    def __init__(
+        self, sizes: Sizes, settings: DacSettings, objective: Method, generator: torch.Generator
+    ) -> None:
         super().__init__()
         self.settings = settings
-        self.objective = FixMatch(sizes, fixmatch_settings(settings))  # the target head's L_s, L_u
-        self.views = self.objective.views
+        self.objective = objective  # the target head with its L_s and L_u
+        self.views = objective.views | self.looked_at
         self.projection = projection(sizes.feature_dim, settings.proj_dim)  # h
         self.heads = DivergentHeads(settings.proj_dim, settings.num_heads, sizes.num_known)  # g_i
         self.memory = ScoreMemory(
@@ -57,6 +59,8 @@ class Dac(Method):
         if is_warm and s.rejection:
             step.omega = self.omega(score, step.clock)  # Eq. (13)
         terms = self.objective.terms(step)  # L_s(f), L_u(f, omega)
+        if not is_warm:  # Algorithm 1; what the objective remembers is up to date from step 0
+            terms = {"supervised": terms["supervised"]}
         terms |= self.diversify(head_logits, step.batch)  # L_div
         if is_warm and s.lambda_kd > 0:
             z_strong = F.normalize(self.projection(views.u_strong[0]).float())
@@ -65,6 +69,15 @@ class Dac(Method):
             )
         self.unwritten = F.normalize(z[1].detach().float()), open_target
         return terms
+
+    @property
+    def looked_at(self) -> ViewCounts:
+        """All x, one weak and one strong view of u."""
+        return ViewCounts(labeled=self.settings.labeled_views, weak=1, strong=1)
+
+    @property
+    def shared(self) -> ViewCounts:
+        return self.objective.shared | self.looked_at
 
     def diverge(self, views: Views) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Embeddings and head logits of all x, the weak and the strong view of u.
@@ -100,8 +113,8 @@ class Dac(Method):
             self.tau_open.copy_(threshold + self.settings.otsu_eps)
         return soft_rejection(score, self.tau_open, self.settings.rejection_temperature)
 
-    def start_epoch(self, clock: Clock) -> None:
-        self.objective.start_epoch(clock)
+    def start_epoch(self, clock: Clock, scan: Scan) -> None:
+        self.objective.start_epoch(clock, scan)
 
     def finish_step(self) -> None:
         self.objective.finish_step()
@@ -137,16 +150,3 @@ class Dac(Method):
     def head_probabilities(self, features: Tensor) -> Tensor:
         logits: Tensor = self.heads(self.projection(features))
         return logits.float().softmax(dim=2)
-
-
-def fixmatch_settings(settings: DacSettings) -> FixMatchSettings:
-    """The target head's own objective; it starts after the warm-up, with L_kd (Algorithm 1)."""
-    return FixMatchSettings(
-        labeled_views=settings.labeled_views,
-        feature_layernorm=settings.feature_layernorm,
-        lambda_u=settings.lambda_u,
-        tau=settings.tau,
-        hard_label=settings.hard_label,
-        start_epoch=settings.warmup_epochs,
-        reject_below=settings.tau,
-    )

@@ -2,7 +2,9 @@
 
 # B batch, K heads, C known classes, D embedding
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 
 def target_head(feature_dim: int, num_known: int, *, xavier: bool) -> nn.Linear:
@@ -16,6 +18,21 @@ def projection(feature_dim: int, dim: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim)
     )
+
+
+class Projections(nn.Module):
+    """The mean of one or several projections, of length one: B x d -> B x D.
+
+    Several, trained apart by their different starts, are EPASS (the release takes three).
+    """
+
+    def __init__(self, feature_dim: int, dim: int, count: int) -> None:
+        super().__init__()
+        self.each = nn.ModuleList(projection(feature_dim, dim) for _ in range(count))
+
+    def forward(self, features: Tensor) -> Tensor:
+        z = torch.stack([one(features) for one in self.each]).float().mean(dim=0)
+        return F.normalize(z)
 
 
 class DivergentHeads(nn.Module):

@@ -7,12 +7,19 @@ folder: the workflow reads parameters a lot and must stay quick.
 from dac.settings.base import NUM_SEEDS, Backbone, DataName, Name, Section
 from dac.settings.data import Archive, Data, Download, DownloadSet
 from dac.settings.methods import (
+    GRADIENT,
     SETTINGS,
+    CoMatchSettings,
     DacSettings,
     FixMatchSettings,
+    Forwards,
     LabeledOnlySettings,
     MethodEntry,
     MethodSettings,
+    MixMatchSettings,
+    Objective,
+    SimMatchSettings,
+    SoftMatchSettings,
 )
 from dac.settings.results import Aggregate, Evaluate, Figure, Figures, Grid, Plan, Suite, Table
 from dac.settings.tasks import LabeledList, Pool, Task
@@ -39,11 +46,13 @@ class File(Section):
 
 
 __all__ = [
+    "GRADIENT",
     "NUM_SEEDS",
     "SETTINGS",
     "Aggregate",
     "Archive",
     "Backbone",
+    "CoMatchSettings",
     "DacSettings",
     "Data",
     "DataName",
@@ -54,17 +63,22 @@ __all__ = [
     "Figures",
     "File",
     "FixMatchSettings",
+    "Forwards",
     "Grid",
     "LabeledList",
     "LabeledOnlySettings",
     "MethodEntry",
     "MethodSettings",
+    "MixMatchSettings",
     "Name",
+    "Objective",
     "Plan",
     "Pool",
     "Pretrain",
     "PretrainSection",
     "Section",
+    "SimMatchSettings",
+    "SoftMatchSettings",
     "Suite",
     "Table",
     "Task",

@@ -1,39 +1,138 @@
 """The section `methods`: one model per method, a sentence under every field that needs one."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dac.settings.base import Count, DataName, NonNegative, Positive, Probability, Section
+from dac.settings.base import Count, DataName, Name, NonNegative, Positive, Probability, Section
+
+GRADIENT = 3  # forward passes that a forward and a backward pass cost
 
 
-class LabeledOnlySettings(Section):
-    labeled_views: Count
-    feature_layernorm: bool
-    reject_below: Probability
-    """Evaluation: max softmax below this is called an outlier."""
+@dataclass(frozen=True)
+class Forwards:
+    """Forward passes that a step costs, a backward pass counted as two (`dac.plan`)."""
+
+    labeled: float
+    """Per labeled image."""
+    unlabeled: float
+    """Per unlabeled image."""
+
+    def __add__(self, other: "Forwards") -> "Forwards":
+        return Forwards(self.labeled + other.labeled, self.unlabeled + other.unlabeled)
 
 
-class FixMatchSettings(Section):
+class Common(Section):
+    """What every method has."""
+
     labeled_views: Count
     """Weak views of every labeled image per step."""
     feature_layernorm: bool
     """LayerNorm between the pooled feature and everything that reads it."""
+
+
+class WithConfidence(Common):
+    """Methods without a rule of their own for outliers."""
+
+    reject_below: Probability
+    """Evaluation: max softmax below this is called an outlier."""
+
+
+class LabeledOnlySettings(WithConfidence):
+    def forwards(self) -> Forwards:
+        return Forwards(GRADIENT * self.labeled_views, 0)
+
+
+class MixMatchSettings(WithConfidence):
+    lambda_u: NonNegative
+    temperature: Positive
+    """T of sharpening."""
+    alpha: Positive
+    """MixUp's lambda is drawn from Beta(alpha, alpha)."""
+    rampup: Probability
+    """Share of training over which lambda_u grows from zero."""
+
+    def forwards(self) -> Forwards:
+        """Two views without gradient for the guess, both again in the mix."""
+        return Forwards(GRADIENT, 2 + 2 * GRADIENT)
+
+
+class FixMatchSettings(WithConfidence):
     lambda_u: NonNegative
     tau: Probability
     hard_label: bool
     """One-hot pseudo-labels (Eq. 3) or the soft ones of the released configs."""
     start_epoch: Annotated[int, Field(ge=0)]
     """First epoch with the unlabeled loss."""
-    reject_below: Probability
+
+    def forwards(self) -> Forwards:
+        return Forwards(GRADIENT * self.labeled_views, 2 * GRADIENT)
 
 
-class DacSettings(Section):
-    labeled_views: Count
-    feature_layernorm: bool
+class CoMatchSettings(WithConfidence):
     lambda_u: NonNegative
+    lambda_c: NonNegative
+    """Weight of the graph loss."""
     tau: Probability
-    hard_label: bool
+    graph_tau: Probability
+    """Edges of the pseudo-label graph below this are cut."""
+    temperature: Positive
+    """Of both graphs and of memory smoothing."""
+    smoothing: Probability
+    """alpha: what a prediction keeps of itself in memory smoothing."""
+    smoothing_start: Literal["queue", "epoch"]
+    """Smooth as soon as the queue is full (original code), or from epoch 1 on (release)."""
+    queue_batches: Count
+    """Length of the queue in steps."""
+    alignment_batches: Count
+    """Batches in the running mean of distribution alignment."""
+    proj_dim: Count
+    num_projectors: Count
+    """Projections whose outputs are averaged: 1, or EPASS's 3 as in the release."""
+
+    def forwards(self) -> Forwards:
+        return Forwards(GRADIENT * self.labeled_views, 3 * GRADIENT)
+
+
+class SimMatchSettings(WithConfidence):
+    lambda_u: NonNegative
+    lambda_in: NonNegative
+    """Weight of the instance loss."""
+    tau: Probability
+    temperature: Positive
+    """T of the similarity to labeled instances."""
+    smoothing: Probability
+    """alpha: what a prediction keeps of itself beside the instances' votes."""
+    alignment_batches: Count
+    proj_dim: Count
+    num_projectors: Count
+    bank: Literal["momentum", "averaged"]
+    """Labeled embeddings: moving averages of the student's, or the averaged network's last."""
+    bank_momentum: Probability
+    """Of `momentum`: what an embedding keeps of itself."""
+    bank_updates_statistics: bool
+    """Of `averaged`: whether that forward updates batch norm once more, as in the release."""
+
+    def forwards(self) -> Forwards:
+        bank = self.bank == "averaged"
+        return Forwards(GRADIENT * self.labeled_views + bank, 2 * GRADIENT)
+
+
+class SoftMatchSettings(WithConfidence):
+    lambda_u: NonNegative
+    momentum: Probability
+    """m of the running mean and variance of confidence and of the mean prediction."""
+    num_sigma: Positive
+    """Width of the Gaussian below the mean: sigma is divided by this."""
+
+    def forwards(self) -> Forwards:
+        return Forwards(GRADIENT * self.labeled_views, 2 * GRADIENT)
+
+
+class DacSettings(Common):
+    objective: Name
+    """The entry under `methods:` whose L_s and L_u the target head learns with (Table 4)."""
     num_heads: Count
     proj_dim: Count
     lambda_u_heads: NonNegative
@@ -65,11 +164,29 @@ class DacSettings(Section):
     bank_batches: Count
     """Bank length M in unlabeled batches."""
 
+    def forwards(self, objective: "Objective") -> Forwards:
+        """DAC reads the objective's own forward, but MixMatch has none of unmixed images."""
+        if isinstance(objective, MixMatchSettings):
+            unmixed = Forwards(GRADIENT * self.labeled_views, 2 * GRADIENT)
+            return objective.forwards() + unmixed
+        return objective.forwards()
 
-MethodSettings = LabeledOnlySettings | FixMatchSettings | DacSettings
-SETTINGS: dict[str, type[LabeledOnlySettings] | type[FixMatchSettings] | type[DacSettings]] = {
+
+Objective = (
+    MixMatchSettings | FixMatchSettings | CoMatchSettings | SimMatchSettings | SoftMatchSettings
+)
+"""Settings of methods that DAC can stand on."""
+MethodSettings = LabeledOnlySettings | Objective | DacSettings
+MethodName = Literal[
+    "labeled-only", "mixmatch", "fixmatch", "comatch", "simmatch", "softmatch", "dac"
+]
+SETTINGS: dict[MethodName, type[MethodSettings]] = {
     "labeled-only": LabeledOnlySettings,
+    "mixmatch": MixMatchSettings,
     "fixmatch": FixMatchSettings,
+    "comatch": CoMatchSettings,
+    "simmatch": SimMatchSettings,
+    "softmatch": SoftMatchSettings,
     "dac": DacSettings,
 }
 
@@ -77,7 +194,7 @@ SETTINGS: dict[str, type[LabeledOnlySettings] | type[FixMatchSettings] | type[Da
 class MethodEntry(Section):
     """One name under `methods:`: a method with its settings, or a `base` with differences."""
 
-    method: Literal["labeled-only", "fixmatch", "dac"]
+    method: MethodName
     settings: dict[str, Any] = {}
     by_data: dict[DataName, dict[str, Any]] = {}
     """Settings that differ on a data set."""

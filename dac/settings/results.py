@@ -11,12 +11,13 @@ RATES = "balanced_accuracy|(pool_)?(inlier_recall|outlier_rejection)"
 Metric = Annotated[
     str,
     Field(
-        pattern=rf"^(closed\.(best|last|median_of_last|top5)|(pool_)?auroc|open\.({RULES})\.({RATES}))$"
+        pattern=rf"^(closed\.(best|last|median_of_last|top5)|(pool_)?auroc|open\.({RULES})\.({RATES})"
+        r"|kept\.pool_(inlier_recall|outlier_rejection))$"
     ),
 ]
 """A place in metrics.json; all of them are shares, shown in percent."""
-Axis = Annotated[str, Field(pattern=r"^(task|method)\.[a-z_]+(\.[a-z_]+)?$")]
-"""A setting of the task or the method, such as task.labels_per_class or method.num_heads."""
+Axis = Annotated[str, Field(pattern=r"^(task|method|objective)\.[a-z_]+(\.[a-z_]+)?$")]
+"""A setting of the task, the method or what DAC stands on, such as method.num_heads."""
 
 
 class Evaluate(Section):
@@ -76,10 +77,8 @@ class Plan(Section):
     """One forward pass of one image with the next side; training takes three."""
     side_of_view: dict[Backbone, Count]
     """Cost grows with the square of the side."""
-    views_per_unlabeled: dict[str, Annotated[int, Field(ge=0)]]
-    """Method -> views of every unlabeled image per step."""
     step_over_floor: dict[str, Positive]
-    """Method -> its step over the backbone's share of it, from `python -m dac.bench`."""
+    """Method -> its step over the forward and backward passes in it, from `python -m dac.bench`."""
     train_images: dict[DataName, Count]
     """Images that pre-training sees in an epoch."""
     test_images: dict[DataName, Count]

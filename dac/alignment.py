@@ -1,0 +1,65 @@
+"""Distribution alignment: predictions are divided by their running mean and made to sum to one.
+
+Under the belief that classes are equally frequent, the mean prediction should be uniform.
+"""
+
+# U unlabeled batch, C known classes
+
+import torch
+from torch import Tensor, nn
+
+EPS = 1e-6  # of the release; a class that is never predicted divides by this
+
+
+def align(p: Tensor, mean: Tensor) -> Tensor:
+    """p_c (1/C) / mean_c, rows made to sum to one: U x C and C -> U x C."""
+    aligned = p * (1 / p.shape[1] + EPS) / (mean + EPS)
+    return aligned / aligned.sum(dim=1, keepdim=True)
+
+
+class QueueAlignment(nn.Module):
+    """Against the mean of the last batches, this one included (CoMatch, SimMatch, IOMatch).
+
+    The release averages over slots not written yet too; `align` cancels that common factor.
+    """
+
+    training_only = True
+    means: Tensor
+    position: Tensor
+
+    def __init__(self, batches: int, num_known: int) -> None:
+        super().__init__()
+        self.register_buffer("means", torch.zeros(batches, num_known))
+        self.register_buffer("position", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def forward(self, p: Tensor) -> Tensor:
+        """U x C -> U x C; the batch's mean takes the place of the oldest."""
+        oldest = (self.position % len(self.means)).view(1)
+        self.means.index_copy_(0, oldest, p.mean(dim=0, keepdim=True))
+        self.position.add_(1)
+        written = self.position.clamp(max=len(self.means))
+        return align(p, self.means.sum(dim=0) / written)
+
+
+class MovingAlignment(nn.Module):
+    """Against a moving average that starts with the first batch's mean (SoftMatch)."""
+
+    training_only = True
+    mean: Tensor
+    is_started: Tensor
+
+    def __init__(self, momentum: float, num_known: int) -> None:
+        super().__init__()
+        self.momentum = momentum
+        self.register_buffer("mean", torch.zeros(num_known))
+        self.register_buffer("is_started", torch.zeros((), dtype=torch.bool))
+
+    @torch.no_grad()
+    def forward(self, p: Tensor) -> Tensor:
+        """U x C -> U x C."""
+        of_batch = p.mean(dim=0)
+        moved = self.momentum * self.mean + (1 - self.momentum) * of_batch
+        self.mean.copy_(torch.where(self.is_started, moved, of_batch))
+        self.is_started.fill_(True)
+        return align(p, self.mean)

@@ -1,0 +1,44 @@
+"""MixMatch (Berthelot et al. 2019): guessed labels, sharpened, and MixUp of everything.
+
+L = L_X + lambda_u ramp L_U. Two weak views, no strong one. The release sets lambda_u to 1, which
+leaves next to nothing of L_U (docs/protocol.md, "MixMatch").
+"""
+
+import torch
+from torch import Tensor
+
+from dac.methods.base import Method, Sizes, Step, ViewCounts
+from dac.mixup import draw_mix, forward_mixed, guess, ramp
+from dac.models.heads import target_head
+from dac.settings import MixMatchSettings
+
+
+class MixMatch(Method):
+    def __init__(
+        self, sizes: Sizes, settings: MixMatchSettings, generator: torch.Generator
+    ) -> None:
+        super().__init__()
+        self.settings, self.generator = settings, generator
+        self.head = target_head(sizes.feature_dim, sizes.num_known, xavier=sizes.xavier_head)
+        self.views = ViewCounts(labeled=settings.labeled_views, weak=2, strong=0)
+
+    @property
+    def shared(self) -> ViewCounts:
+        """Nothing is looked at unmixed."""
+        return ViewCounts(labeled=0, weak=0, strong=0)
+
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        s, views, y = self.settings, step.batch.u_weak, step.batch.y
+        guessed = guess(self, step, views, s.temperature)  # MixMatch Eqs. (6)-(7)
+        rows = len(y) + sum(map(len, views))
+        mix = draw_mix(rows, s.alpha, self.generator, y.device)  # MixMatch Eqs. (8)-(9)
+        mixed = forward_mixed(self, step, views, guessed, mix)
+        weight = s.lambda_u * ramp(step.clock.step, step.clock.steps, s.rampup)
+        unlabeled = mixed.squared_error()  # MixMatch Eq. (4)
+        if step.omega is not None:  # labeled rows weigh 1, both views of an image the same
+            omega = mix(torch.cat([torch.ones_like(y, dtype=step.omega.dtype), *2 * [step.omega]]))
+            unlabeled = omega[len(y) :] * unlabeled
+        return {
+            "supervised": mixed.supervised(),  # MixMatch Eq. (3)
+            "unlabeled": weight * unlabeled,
+        }

@@ -1,0 +1,89 @@
+"""MixMatch's guessing and mixing (Berthelot et al. 2019, Sec. 3), shared with MTCF."""
+
+# B labeled batch, U unlabeled batch, C known classes, n = B + 2 U rows
+
+from dataclasses import dataclass
+
+import torch
+from scipy.special import betaincinv
+from torch import Tensor
+from torch.nn import functional as F
+
+from dac.methods.base import Method, Step
+
+
+def sharpen(p: Tensor, temperature: float) -> Tensor:
+    """p_c^(1/T) over its sum, MixMatch Eq. (7): U x C -> U x C."""
+    powered = p ** (1 / temperature)
+    return powered / powered.sum(dim=1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """One lambda for the batch and one partner for every row."""
+
+    own: float
+    """lambda', a row's own share: at least one half."""
+    partner: Tensor  # n
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """own x + (1 - own) x[partner], MixMatch Eqs. (9)-(11)."""
+        return self.own * rows + (1 - self.own) * rows[self.partner]
+
+
+def draw_mix(rows: int, alpha: float, generator: torch.Generator, device: torch.device) -> Mix:
+    """lambda ~ Beta(alpha, alpha) by its inverse distribution function; lambda' = max(l, 1 - l)."""
+    uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
+    drawn = float(betaincinv(alpha, alpha, uniform))
+    partner = torch.randperm(rows, generator=generator).to(device)
+    return Mix(max(drawn, 1 - drawn), partner)
+
+
+@torch.no_grad()
+def guess(method: Method, step: Step, views: list[Tensor], temperature: float) -> Tensor:
+    """Sharpened mean prediction over the views of an image, U x C; no statistics change."""
+    each = [method.logits(step.encode(view, frozen=True)).float().softmax(dim=1) for view in views]
+    return sharpen(torch.stack(each).mean(dim=0), temperature)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Logits and targets of the mixed rows: the labeled ones, then both views of the unlabeled."""
+
+    x: Tensor  # B x C logits
+    x_target: Tensor  # B x C
+    u: Tensor  # 2 U x C logits
+    u_target: Tensor  # 2 U x C
+
+    def supervised(self) -> Tensor:
+        """L_X, MixMatch Eq. (3)."""
+        return F.cross_entropy(self.x.float(), self.x_target)
+
+    def squared_error(self) -> Tensor:
+        """L_U, MixMatch Eq. (4), for every row: 2 U."""
+        return (self.u.float().softmax(dim=1) - self.u_target).square().mean(dim=1)
+
+
+def forward_mixed(
+    method: Method, step: Step, views: list[Tensor], guessed: Tensor, mix: Mix
+) -> Mixed:
+    """Mix [x; both views] and run it in chunks of B, each normalised by itself.
+
+    Running statistics follow the first chunk only, or none if the step has its forward already.
+    """
+    x, y = step.batch.x[0], step.batch.y
+    target = F.one_hot(y, guessed.shape[1]).to(guessed.dtype)
+    images = mix(torch.cat([x, *views]))
+    targets = mix(torch.cat([target, *(guessed for _ in views)]))
+    logits = torch.cat(
+        [
+            method.logits(step.encode(chunk, frozen=i > 0 or step.has_views))
+            for i, chunk in enumerate(images.split(len(x)))
+        ]
+    )
+    return Mixed(logits[: len(x)], targets[: len(x)], logits[len(x) :], targets[len(x) :])
+
+
+def ramp(step: int, steps: int, share: float) -> float:
+    """From 0 to 1 over the first `share` of training."""
+    return min(1.0, step / (share * steps)) if share > 0 else 1.0
