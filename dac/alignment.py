@@ -20,7 +20,8 @@ def align(p: Tensor, mean: Tensor) -> Tensor:
 class QueueAlignment(nn.Module):
     """Against the mean of the last batches, this one included (CoMatch, SimMatch, IOMatch).
 
-    The release averages over slots not written yet too; `align` cancels that common factor.
+    The release averages over slots not written yet too, a common factor that `align` cancels but
+    for classes about as rare as EPS.
     """
 
     training_only = True

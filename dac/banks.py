@@ -1,4 +1,4 @@
-"""The bank of open-set distillation: embeddings and targets, first in, first out (Sec. III-B)."""
+"""Banks of features, first in, first out: DAC's of embeddings and targets, OSP's by class."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,8 @@ from torch.nn import functional as F
 
 
 class Bank(nn.Module):
-    """Q_z and Q_q. Starts with random unit vectors and uniform targets, so its logs are finite."""
+    """Q_z and Q_q (Sec. III-B). Starts with random unit vectors and uniform targets, so its logs
+    are finite."""
 
     training_only = True  # evaluation does without; left out of the finished model file
     z: Tensor
@@ -27,3 +28,45 @@ class Bank(nn.Module):
         self.z.index_copy_(0, rows, z.to(self.z.dtype))
         self.q.index_copy_(0, rows, q.to(self.q.dtype))
         self.position.add_(count).remainder_(size)
+
+
+class ClassBank(nn.Module):
+    """Features of outliers under the known class they look like; at most `size` of each (OSP)."""
+
+    training_only = True
+    features: Tensor
+    counts: Tensor
+    position: Tensor
+
+    def __init__(self, num_known: int, size: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("features", torch.zeros(num_known, size, dim))
+        self.register_buffer("counts", torch.zeros(num_known, dtype=torch.long))
+        self.register_buffer("position", torch.zeros(num_known, dtype=torch.long))
+
+    @torch.no_grad()
+    def write(self, features: Tensor, classes: Tensor) -> None:
+        """Replace the oldest of each class; of more than `size` the last stay."""
+        num_known, size, _ = self.features.shape
+        order = classes.argsort(stable=True)
+        added = classes.bincount(minlength=num_known)
+        first = added.cumsum(dim=0) - added  # where a class begins in `order`
+        sorted_classes = classes[order]
+        rank = torch.arange(len(order), device=order.device) - first[sorted_classes]
+        stays = rank >= added[sorted_classes] - size
+        sorted_classes, rank, order = sorted_classes[stays], rank[stays], order[stays]
+        slot = (self.position[sorted_classes] + rank) % size
+        self.features[sorted_classes, slot] = features[order].to(self.features.dtype)
+        self.position.add_(added).remainder_(size)
+        self.counts.add_(added).clamp_(max=size)
+
+    @torch.no_grad()
+    def draw(self, own: Tensor, classes: Tensor, generator: torch.Generator) -> Tensor:
+        """A random feature of each class given; of the first class that has one where that class
+        has none, and `own` where none has: B x d."""
+        filled = self.counts > 0
+        classes = torch.where(filled[classes], classes, filled.long().argmax())
+        uniform = torch.rand(len(own), generator=generator).to(own.device)
+        counts = self.counts[classes]
+        slot = (uniform * counts).long().minimum(counts - 1).clamp_min(0)
+        return torch.where(filled.any(), self.features[classes, slot], own)

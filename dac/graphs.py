@@ -10,13 +10,15 @@ from torch import Tensor
 from dac.losses import full_precision
 
 
-def pseudo_label_graph(p: Tensor, threshold: float) -> Tensor:
+def pseudo_label_graph(p: Tensor, threshold: float, groups: Tensor | None = None) -> Tensor:
     """W_bj = p_b p_j where at least `threshold`, 1 on the diagonal, rows made to sum to one:
-    U x C -> U x U."""
+    U x C -> U x U. `groups` (U) cuts edges between samples of different groups (UAGreg)."""
     with full_precision(p):
         weights = p @ p.T
     weights.fill_diagonal_(1)
     weights = weights * (weights >= threshold)
+    if groups is not None:
+        weights = weights * (groups[:, None] == groups)
     return weights / weights.sum(dim=1, keepdim=True)
 
 

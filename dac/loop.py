@@ -122,7 +122,7 @@ def fit(
         optimizer.zero_grad(set_to_none=True)
         total.backward()
         optimizer.step()
-        progress.ema.update()
+        progress.ema.update() if network.method.averages(clock) else progress.ema.follow()
         network.method.finish_step()
         meter.add(step, terms)
         progress.step = done = step + 1
@@ -134,7 +134,8 @@ def fit(
             if is_evaluated:
                 with progress.off_the_clock():
                     row |= evaluate_closed(progress, data, settings, device)
-                    if network.method.is_selectable(clock):
+                    is_last_chance = done == settings.steps and not progress.best
+                    if network.method.is_selectable(clock) or is_last_chance:
                         _keep_best(progress, row)
             progress.history.append(row)
             shown.update(done, _note(row))

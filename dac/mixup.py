@@ -3,13 +3,15 @@
 # B labeled batch, U unlabeled batch, C known classes, n = B + 2 U rows
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn import functional as F
 
-from dac.methods.base import Method, Step
+if TYPE_CHECKING:  # dac.methods imports this file
+    from dac.methods.base import Method, Step
 
 
 def sharpen(p: Tensor, temperature: float) -> Tensor:
@@ -40,7 +42,7 @@ def draw_mix(rows: int, alpha: float, generator: torch.Generator, device: torch.
 
 
 @torch.no_grad()
-def guess(method: Method, step: Step, views: list[Tensor], temperature: float) -> Tensor:
+def guess(method: "Method", step: "Step", views: list[Tensor], temperature: float) -> Tensor:
     """Sharpened mean prediction over the views of an image, U x C; no statistics change."""
     each = [method.logits(step.encode(view, frozen=True)).float().softmax(dim=1) for view in views]
     return sharpen(torch.stack(each).mean(dim=0), temperature)
@@ -65,15 +67,25 @@ class Mixed:
 
 
 def forward_mixed(
-    method: Method, step: Step, views: list[Tensor], guessed: Tensor, mix: Mix
+    method: "Method",
+    step: "Step",
+    views: list[Tensor],
+    guessed: Tensor,
+    mix: Mix,
+    *,
+    interleaved: bool = False,
 ) -> Mixed:
     """Mix [x; both views] and run it in chunks of B, each normalised by itself.
 
     Running statistics follow the first chunk only, or none if the step has its forward already.
+    `interleaved`: every chunk is exchanged with a part of the first, which so has rows of all.
     """
     x, y = step.batch.x[0], step.batch.y
     target = F.one_hot(y, guessed.shape[1]).to(guessed.dtype)
     images = mix(torch.cat([x, *views]))
+    if interleaved:
+        order = interleaving(len(images) // len(x), len(x)).to(x.device)
+        images = images[order]
     targets = mix(torch.cat([target, *(guessed for _ in views)]))
     logits = torch.cat(
         [
@@ -81,7 +93,19 @@ def forward_mixed(
             for i, chunk in enumerate(images.split(len(x)))
         ]
     )
+    if interleaved:
+        logits = logits[order]  # exchanging twice changes nothing
     return Mixed(logits[: len(x)], targets[: len(x)], logits[len(x) :], targets[len(x) :])
+
+
+def interleaving(chunks: int, size: int) -> Tensor:
+    """The order of rows after exchanging the i-th part of chunk i with the i-th part of chunk 0."""
+    order = torch.arange(chunks * size).view(chunks, size)
+    bounds = [size * i // chunks for i in range(chunks + 1)]
+    for i in range(1, chunks):
+        part = slice(bounds[i], bounds[i + 1])
+        order[0, part], order[i, part] = order[i, part].clone(), order[0, part].clone()
+    return order.flatten()
 
 
 def ramp(step: int, steps: int, share: float) -> float:

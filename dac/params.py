@@ -52,12 +52,18 @@ class Run:
     objective: Objective | None = None
     """Of DAC: what its target head learns with."""
 
-    @property
-    def forwards(self) -> Forwards:
-        """What a step costs."""
+    def forwards(self, epoch: int) -> Forwards:
+        """What a step of an epoch costs."""
         if isinstance(self.method, DacSettings):
-            return self.method.forwards(cast(Objective, self.objective))
-        return self.method.forwards()
+            return self.method.forwards_on(cast(Objective, self.objective), epoch)
+        return self.method.forwards(epoch)
+
+    def forwards_per_step(self) -> float:
+        """Forward passes of images in a step, a backward pass counted as two; mean over epochs."""
+        epochs = [self.forwards(epoch) for epoch in range(self.train.epochs)]
+        each = self.train.batch
+        total = sum(each * (epoch.labeled + self.train.mu * epoch.unlabeled) for epoch in epochs)
+        return total / len(epochs)
 
     def identity(self) -> dict[str, Any]:
         """What decides the network: everything but how often to save and log, reader threads, and

@@ -23,10 +23,8 @@ def train_hours(params: Params, run: Run) -> float:
     """GPU hours of training one run, with the evaluations on the way."""
     plan, train = params.file.plan, run.train
     method = params.file.methods[run.method_name].method
-    each = run.forwards
-    forwards = train.batch * (each.labeled + train.mu * each.unlabeled)
     evaluations = train.steps / train.evaluate_every * plan.test_images[run.task.data]
-    steps = train.steps * forwards * plan.step_over_floor[method]
+    steps = train.steps * run.forwards_per_step() * plan.step_over_floor[method]
     return _hours(params, train.backbone, run.data.size, steps + evaluations)
 
 

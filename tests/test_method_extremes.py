@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from toy_runs import METHODS, POOL, STEPS_PER_EPOCH, Toy, clock, toy_run
+from toy_runs import METHODS, POOL, STEPS_PER_EPOCH, Toy, clock, every_tensor, toy_run
 
 from dac.methods.base import Batch
 
@@ -48,19 +48,10 @@ def test_one_head_is_finite_and_agrees_with_itself(method: str) -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_batch_of_one_is_finite(method: str) -> None:
     toy = Toy(toy_run(method))
-    full = toy.batch()
-    single = Batch(
-        x=[view[:1] for view in full.x],
-        y=full.y[:1],
-        x_index=full.x_index[:1],
-        u_weak=[view[:1] for view in full.u_weak],
-        u_strong=[view[:1] for view in full.u_strong],
-        u_index=full.u_index[:1],
-    )
     for step in (0, AFTER):
-        assert_finite_step(toy, step, single)
-    if hasattr(toy.method, "memory"):  # all pool items unvisited but one
-        assert toy.method.memory.visited.sum() == 1
+        assert_finite_step(toy, step, every_tensor(toy.batch(step), lambda tensor: tensor[:1]))
+    if hasattr(toy.method, "memory"):  # all pool items unvisited but two
+        assert toy.method.memory.visited.sum() <= 2
 
 
 @pytest.mark.parametrize("method", METHODS)

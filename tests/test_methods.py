@@ -20,7 +20,14 @@ AFTER = STEPS_PER_EPOCH  # the first step after one epoch of warm-up
 DIVERSIFY = ("heads_supervised", "heads_unlabeled", "mutual_information")
 DAC = {"supervised", *DIVERSIFY}
 UNLABELED = {"supervised", "unlabeled"}
-PER_SAMPLE = ("unlabeled", "graph", "instances")
+OPENMATCH = {"supervised", "detectors", "entropy", "consistency"}
+OSP, PRUNED = (
+    {"supervised", "matching", "rotation"},
+    {"unlabeled", "match_entropy", "labeled_agreement"},
+)
+UAGREG = UNLABELED | {"open_supervised", "outliers", "graph"}
+PER_SAMPLE = ("unlabeled", "graph", "instances", "entropy", "consistency", "seen", "unseen")
+PER_SAMPLE += ("open_set", "pseudo_negatives")
 U = BATCH * MU
 
 # --- which terms there are ----------------------------------------------------------------------
@@ -38,6 +45,15 @@ TERMS = {  # method -> before and after the warm-up
     "simmatch": (UNLABELED, UNLABELED | {"instances"}),
     "simmatch-released": (UNLABELED, UNLABELED | {"instances"}),
     "softmatch": (UNLABELED, UNLABELED),
+    "mtcf": ({"inliers"}, UNLABELED | {"inliers"}),
+    "openmatch": (OPENMATCH, OPENMATCH | {"unlabeled"}),
+    "safe-student": ({"supervised"}, {"supervised", "seen", "unseen"}),
+    "osp": (OSP, OSP | PRUNED),
+    "osp-released": (OSP, OSP | PRUNED),
+    "ssb": (UNLABELED, UNLABELED | OPENMATCH | {"pseudo_negatives"}),
+    "iomatch": (UNLABELED | {"detectors"}, UNLABELED | {"detectors", "open_set"}),
+    "iomatch-aligned": (UNLABELED | {"detectors"}, UNLABELED | {"detectors", "open_set"}),
+    "uagreg": (UAGREG, UAGREG),
     "mixmatch+dac": (DAC, DAC | {"unlabeled", "distillation"}),
     "simmatch+dac": (DAC, DAC | {"unlabeled", "instances", "distillation"}),
     "softmatch+dac": (DAC, DAC | {"unlabeled", "distillation"}),
@@ -66,9 +82,11 @@ def test_terms_are_exactly_those_of_the_method_before_and_after_warm_up(method: 
 
 @pytest.mark.parametrize("method", TERMS)
 def test_unlabeled_terms_have_one_value_per_sample_and_the_others_are_scalars(method: str) -> None:
-    rows = 2 * U if "mixmatch" in method else U  # both views of a sample are mixed
+    rows = 2 * U if "mixmatch" in method or method == "mtcf" else U  # both views are mixed
+    names = [name for name in PER_SAMPLE if not method.startswith("osp")]  # OSP divides by its own
     for name, term in Toy(toy_run(method)).terms(AFTER).items():
-        assert term.shape == ((rows,) if name in PER_SAMPLE else ())
+        if name != "match_entropy":
+            assert term.shape == ((rows,) if name in names else ())
 
 
 # --- values -------------------------------------------------------------------------------------

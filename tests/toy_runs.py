@@ -31,6 +31,13 @@ SWEPT = {  # points of Figs. 8 to 10: `dac`, or what it stands on, with another 
     for swept in (name, PARAMS.file.methods[name].settings["objective"])
 } - {"dac", "fixmatch"}
 METHODS = tuple(name for name in PARAMS.file.methods if name not in SWEPT)
+STAGES: dict[str, dict[str, Any]] = {  # every stage has begun after the first epoch
+    "mtcf": {"warmup_epochs": 1},
+    "openmatch": {"start_epoch": 1},
+    "safe-student": {"warmup_epochs": 1},
+    "osp": {"pruning_epoch": 1},
+    "ssb": {"detector_epoch": 1},
+}
 NUM_KNOWN, NUM_CLASSES, SIDE = 4, 6, 8
 BATCH, MU, POOL = 8, 3, 120
 STEPS_PER_EPOCH = 10
@@ -41,6 +48,7 @@ def toy_run(method: str, seed: int = 1, **differences: Any) -> Run:
     """A method of params.yaml at toy size; `differences` change its settings, or those of what DAC
     stands on where DAC has no such setting."""
     run = PARAMS.run("digits-6-30", method, seed)
+    differences = STAGES.get(PARAMS.file.methods[method].method, {}) | differences
     own = {k: v for k, v in differences.items() if k in type(run.method).model_fields}
     objective = run.objective
     if objective is not None:
@@ -157,3 +165,15 @@ class Toy:
 
 def clock(step: int) -> Clock:
     return Clock(step=step, steps_per_epoch=STEPS_PER_EPOCH, steps=100 * STEPS_PER_EPOCH)
+
+
+def every_tensor(part: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A batch with `change` made to every tensor in it."""
+    if isinstance(part, Tensor):
+        return change(part)
+    if isinstance(part, list):
+        return [every_tensor(each, change) for each in part]
+    if isinstance(part, dict):
+        return {name: every_tensor(each, change) for name, each in part.items()}
+    fields = {f.name: every_tensor(getattr(part, f.name), change) for f in dataclasses.fields(part)}
+    return type(part)(**fields)

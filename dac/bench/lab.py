@@ -1,4 +1,4 @@
-"""A run as `train` would start it, on generated images, just past DAC's warm-up."""
+"""A run as `train` would start it, on generated images, past every warm-up."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -78,7 +78,8 @@ def forward_and_backward(backbone: torch.nn.Module, images: Tensor) -> None:
 def build(run: Run, data: RunData, device: torch.device) -> Lab:
     progress = start(run, data, device)
     progress.network.train()
-    progress.step = run.train.steps_per_epoch  # epoch 1: every loss is on
+    # In the last epoch every loss is on; past its first step, so that nothing passes over the pool.
+    progress.step = run.train.steps - run.train.steps_per_epoch + 1
     batches = Batches(data, run.train, progress.network.method, progress.streams, device)
     return Lab(run, data, progress, batches, batches.at(progress.step), device)
 

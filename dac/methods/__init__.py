@@ -6,10 +6,17 @@ from dac.methods.base import Method, Network, Sizes
 from dac.methods.comatch import CoMatch
 from dac.methods.dac import Dac
 from dac.methods.fixmatch import FixMatch
+from dac.methods.iomatch import IOMatch
 from dac.methods.labeled_only import LabeledOnly
 from dac.methods.mixmatch import MixMatch
+from dac.methods.mtcf import Mtcf
+from dac.methods.openmatch import OpenMatch
+from dac.methods.osp import Osp
+from dac.methods.safe_student import SafeStudent
 from dac.methods.simmatch import SimMatch
 from dac.methods.softmatch import SoftMatch
+from dac.methods.ssb import Ssb
+from dac.methods.uagreg import UAGreg
 from dac.models import build_backbone
 from dac.params import Run
 from dac.seeds import generators, seeded
@@ -17,12 +24,19 @@ from dac.settings import (
     CoMatchSettings,
     DacSettings,
     FixMatchSettings,
+    IOMatchSettings,
     LabeledOnlySettings,
     MethodSettings,
     MixMatchSettings,
+    MtcfSettings,
     Objective,
+    OpenMatchSettings,
+    OspSettings,
+    SafeStudentSettings,
     SimMatchSettings,
     SoftMatchSettings,
+    SsbSettings,
+    UAGregSettings,
 )
 
 
@@ -46,6 +60,20 @@ def build_method(
             return SimMatch(sizes, settings, generator)
         case SoftMatchSettings():
             return SoftMatch(sizes, settings)
+        case MtcfSettings():
+            return Mtcf(sizes, settings, generator)
+        case OpenMatchSettings():
+            return OpenMatch(sizes, settings)
+        case SafeStudentSettings():
+            return SafeStudent(sizes, settings)
+        case OspSettings():
+            return Osp(sizes, settings, generator)
+        case SsbSettings():
+            return Ssb(sizes, settings)
+        case IOMatchSettings():
+            return IOMatch(sizes, settings)
+        case UAGregSettings():
+            return UAGreg(sizes, settings)
         case DacSettings():
             assert objective is not None
             return Dac(sizes, settings, build_method(objective, sizes, generator), generator)

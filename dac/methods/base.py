@@ -213,7 +213,7 @@ class Method(nn.Module):
         return self.views
 
     def terms(self, step: Step) -> dict[str, Tensor]:
-        """Named, weighted loss terms; a vector has one value per unlabeled sample."""
+        """Named, weighted loss terms; a vector has one value per unlabeled sample (or view)."""
         raise NotImplementedError
 
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
@@ -243,6 +243,10 @@ class Method(nn.Module):
         """Which pool images training takes for inliers, where that is another rule than the
         published one: features and positions in the pool -> B."""
         return None
+
+    def averages(self, clock: Clock) -> bool:
+        """Whether the averaged weights lag behind the live ones; else they are kept equal."""
+        return True
 
     def is_selectable(self, clock: Clock) -> bool:
         """Whether a network at this point may become the best one."""

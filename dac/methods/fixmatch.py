@@ -18,7 +18,7 @@ class FixMatch(Method):
     def __init__(self, sizes: Sizes, settings: FixMatchSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.head = target_head(sizes.feature_dim, sizes.num_known, xavier=sizes.xavier_head)
+        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
         self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
 
     def terms(self, step: Step) -> dict[str, Tensor]:

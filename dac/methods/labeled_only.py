@@ -13,7 +13,7 @@ class LabeledOnly(Method):
     def __init__(self, sizes: Sizes, settings: LabeledOnlySettings) -> None:
         super().__init__()
         self.settings = settings
-        self.head = target_head(sizes.feature_dim, sizes.num_known, xavier=sizes.xavier_head)
+        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
         self.views = ViewCounts(labeled=settings.labeled_views, weak=0, strong=0)
 
     def terms(self, step: Step) -> dict[str, Tensor]:

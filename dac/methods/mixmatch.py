@@ -19,7 +19,7 @@ class MixMatch(Method):
     ) -> None:
         super().__init__()
         self.settings, self.generator = settings, generator
-        self.head = target_head(sizes.feature_dim, sizes.num_known, xavier=sizes.xavier_head)
+        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
         self.views = ViewCounts(labeled=settings.labeled_views, weak=2, strong=0)
 
     @property

@@ -24,7 +24,7 @@ class SimMatch(Method):
     ) -> None:
         super().__init__()
         self.settings, self.num_known = settings, sizes.num_known
-        self.head = target_head(sizes.feature_dim, sizes.num_known, xavier=sizes.xavier_head)
+        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
         self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
         self.projection = Projections(sizes.feature_dim, settings.proj_dim, settings.num_projectors)
         self.alignment = QueueAlignment(settings.alignment_batches, sizes.num_known)

@@ -20,7 +20,7 @@ class SoftMatch(Method):
     def __init__(self, sizes: Sizes, settings: SoftMatchSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.head = target_head(sizes.feature_dim, sizes.num_known, xavier=sizes.xavier_head)
+        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
         self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
         self.alignment = MovingAlignment(settings.momentum, sizes.num_known)
         self.confidence = ConfidenceWeight(

@@ -23,6 +23,11 @@ class Ema:
         live = [p.detach() for p in self.live.values()]
         torch._foreach_lerp_(list(self.average.values()), live, 1 - self.decay)
 
+    @torch.no_grad()
+    def follow(self) -> None:
+        """average <- live."""
+        torch._foreach_copy_(list(self.average.values()), [p.detach() for p in self.live.values()])
+
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
         """The module carries the averaged weights inside the block; storages are exchanged, so the

@@ -1,0 +1,68 @@
+"""OpenMatch (Saito et al. 2021): one-vs-all detectors choose what FixMatch may learn from.
+
+L = L_x + L_ova + lambda_em L_em + lambda_socr L_socr, and from an epoch on L_fix on the images that
+the detector of their predicted class claims. They are chosen once an epoch by the averaged network.
+"""
+
+# B labeled batch, U unlabeled batch, C known classes
+
+import torch
+from torch import Tensor, nn
+
+from dac import losses
+from dac.methods.base import Clock, Draw, Method, Scan, Sizes, Step, ViewCounts
+from dac.models.heads import target_head
+from dac.one_vs_all import Detectors, entropy, hard_negative, squared_difference
+from dac.selection import Selection
+from dac.settings import OpenMatchSettings
+
+
+class OpenMatch(Method):
+    def __init__(self, sizes: Sizes, settings: OpenMatchSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
+        self.detectors = nn.Linear(sizes.feature_dim, 2 * sizes.num_known, bias=False)
+        self.views = ViewCounts(labeled=settings.labeled_views, weak=2, strong=0)
+        self.draws = {"inliers": Draw(sizes.unlabeled_batch, weak=1, strong=1)}
+        self.inliers = Selection(sizes.pool)
+
+    def draws_at(self, clock: Clock) -> dict[str, Draw]:
+        return self.draws if clock.epoch >= self.settings.start_epoch else {}
+
+    def selected(self, stream: str) -> Tensor | None:
+        return self.inliers.mask if stream == "inliers" else None
+
+    def start_epoch(self, clock: Clock, scan: Scan) -> None:
+        if clock.epoch >= max(1, self.settings.start_epoch):
+            self.inliers.choose(scan(self.score, averaged=True) > 0.5)
+
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        s, views, y = self.settings, step.views, step.batch.y
+        x, (first, second) = torch.cat(views.x), views.u_weak
+        rows = [len(x), len(first), len(second)]
+        of_x, of_first, of_second = Detectors.of(
+            self.detectors(torch.cat([x, first, second]))
+        ).split(*rows)
+        both_entropies = (entropy(of_first) + entropy(of_second)) / 2
+        terms = {
+            "supervised": losses.supervised(self.logits(x), y),  # Eq. (2)
+            "detectors": hard_negative(of_x, y.repeat(s.labeled_views)),  # L_ova
+            "entropy": s.lambda_em * step.weigh(both_entropies),  # L_em
+            "consistency": s.lambda_socr * step.weigh(squared_difference(of_first, of_second)),
+        }
+        if step.clock.epoch >= s.start_epoch:
+            drawn = step.batch.more["inliers"]
+            weak, strong = step.encode_all([drawn.weak[0], drawn.strong[0]])
+            terms["unlabeled"] = losses.pseudo_label(  # L_fix
+                self.logits(weak), self.logits(strong), tau=s.tau
+            )
+        return terms
+
+    def score(self, features: Tensor) -> Tensor:
+        """a_in of the predicted class."""
+        predicted = self.logits(features).argmax(dim=1)
+        return Detectors.of(self.detectors(features)).inlier(predicted)
+
+    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
+        return torch.tensor(0.5)

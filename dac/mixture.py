@@ -1,0 +1,23 @@
+"""Two groups of numbers by a mixture of two Gaussians (UAGreg's thresholds)."""
+
+import warnings
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.mixture import GaussianMixture
+from torch import Tensor
+
+from dac.otsu import otsu_threshold
+
+
+def mixture_means(values: Tensor) -> Tensor:
+    """Means of both Gaussians, ascending: N -> 2.
+
+    Both start at Otsu's threshold; weights and variances start from k-means, which sets them apart.
+    """
+    start = float(otsu_threshold(values))
+    mixture = GaussianMixture(n_components=2, means_init=[[start], [start]], random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than two distinct values
+        mixture.fit(values.double().cpu().numpy().reshape(-1, 1))
+    return torch.from_numpy(mixture.means_.ravel()).sort().values
