@@ -179,13 +179,14 @@ def decisions(method: Method, test: Outputs, pool: Outputs) -> dict[str, Decisio
     """Every rule's decision, with the two trivial rules as anchors."""
     test_scores, pool_scores = torch.from_numpy(test.scores), torch.from_numpy(pool.scores)
     found = {
-        "published": float(method.threshold(test_scores, pool_scores)),
         "transductive": float(otsu_threshold(test_scores)),
         "inductive": float(otsu_threshold(pool_scores)),
     }
     memory = method.trained_threshold()
     if memory is not None:
         found["memory"] = float(memory)
+    if test.accepted is None:
+        found["published"] = float(method.threshold(test_scores, pool_scores))
     found |= {"reject_nothing": -np.inf, "reject_everything": np.inf}
     rules = {
         name: Decision(threshold, test.scores >= threshold, pool.scores >= threshold)

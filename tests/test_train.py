@@ -220,7 +220,7 @@ def test_draws_inside_a_step_go_on_where_they_were_after_a_stop(
             weight = 0.5 + torch.rand((), generator=self.generator)
             return {name: weight * term for name, term in super().terms(step).items()}
 
-    monkeypatch.setattr(methods, "build_method", lambda s, sizes, g: Drawing(sizes, s, g))
+    monkeypatch.setattr(methods, "build_method", lambda s, sizes, g, _: Drawing(sizes, s, g))
     toy.train_here(params, "fixmatch", root, tmp_path / "whole")
     assert toy.train_and_kill(params, "fixmatch", root, tmp_path / "killed", 6)
     toy.train_here(params, "fixmatch", root, tmp_path / "killed")

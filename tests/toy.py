@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import yaml
+from toy_runs import STAGES
 
 from dac import checkpoint, split
 from dac.batches import RunData
@@ -28,6 +29,13 @@ METHODS = (
     "simmatch",
     "simmatch-released",
     "softmatch",
+    "mtcf",
+    "openmatch",
+    "safe-student",
+    "osp",
+    "ssb",
+    "iomatch-aligned",
+    "uagreg",
     "dac",
     "dac-released",
     "mixmatch+dac",
@@ -50,6 +58,10 @@ def toy_params(folder: Path, **train: Any) -> Params:
     """The project's parameters with a digits budget of twelve steps."""
     raw = yaml.safe_load(Path("params.yaml").read_text())
     raw["train"]["by_data"]["digits"] |= TRAIN | train
+    for entry in raw["methods"].values():
+        entry.get("train_by_data", {}).pop("digits", None)
+        if stages := STAGES.get(entry.get("method", "")):
+            entry.setdefault("by_data", {}).setdefault("digits", {}).update(stages)
     path = folder / "params.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(raw))

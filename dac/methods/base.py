@@ -144,10 +144,12 @@ class Step:
     def averaged(self) -> Iterator[None]:
         """Inside the block the network carries its averaged weights and makes no gradients."""
         assert self.ema is not None
-        with torch.no_grad(), self.ema.swapped_in():
-            torch.clear_autocast_cache()  # which holds the live weights
-            yield
-        torch.clear_autocast_cache()
+        try:
+            with torch.no_grad(), self.ema.swapped_in():
+                torch.clear_autocast_cache()  # which holds the live weights
+                yield
+        finally:
+            torch.clear_autocast_cache()
 
     def weigh(self, unlabeled: Tensor) -> Tensor:
         """A per-sample unlabeled term with omega on it, Eq. (4)."""
