@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dac import grid, params, params_results
 from dac.errors import UserError
 from dac.files import canonical_hash
-from dac.settings import DacSettings, FixMatchSettings
+from dac.settings import SETTINGS, DacSettings, FixMatchSettings
 
 PATH = Path(__file__).parents[1] / "params.yaml"
 PARAMS = params.load(PATH)
@@ -413,8 +413,8 @@ NAN, INF = math.nan, math.inf
         ),
         (
             "plan/step_over_floor",
-            {"dac": 1.0},
-            "lacks labeled-only, mixmatch, fixmatch, comatch, simmatch, softmatch; add a number",
+            {name: 1.0 for name in SETTINGS if name not in ("osp", "ssb")},
+            "lacks osp, ssb; add a number",
         ),
         (
             "methods/dac/settings/objective",
