@@ -127,8 +127,14 @@ class Workbench:
         return self.lab(FIXMATCH)
 
     def lab(self, method: str) -> Lab:
-        run = self.params.run(self.task, method, seed=1)
-        return build(run, generated(run, self.pool), self.device)
+        return build(self._run(method), self._images, self.device)
+
+    def _run(self, method: str) -> Run:
+        return self.params.run(self.task, method, seed=1)
+
+    @cached_property
+    def _images(self) -> RunData:
+        return generated(self._run(FIXMATCH), self.pool)
 
     @cached_property
     def step_seconds(self) -> dict[str, float]:
