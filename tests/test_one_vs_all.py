@@ -111,10 +111,12 @@ def test_terms_of_the_labels_equal_plain_loops(seed: int, B: int, C: int) -> Non
     wrong = [[-math.log(out[b, c]) for c in range(C) if c != y[b]] for b in range(B)]
     positive = np.mean([-math.log(inside[b, y[b]]) for b in range(B)])
     hard = positive + np.mean([max(row) for row in wrong])
-    assert positives(found, y).item() == pytest.approx(positive, rel=1e-4)
-    assert hard_negative(found, y).item() == pytest.approx(hard, rel=1e-4)
+    assert positives(found, y).item() == pytest.approx(positive, rel=1e-4, abs=1e-6)
+    assert hard_negative(found, y).item() == pytest.approx(hard, rel=1e-4, abs=1e-6)
     share = (C - 1) / C  # of the mean over wrong classes: the true one counts as zero
-    assert all_negatives(found, y).item() == pytest.approx(share * np.mean(wrong), rel=1e-4)
+    assert all_negatives(found, y).item() == pytest.approx(
+        share * np.mean(wrong), rel=1e-4, abs=1e-6
+    )
 
 
 @settings(max_examples=30)
@@ -126,7 +128,8 @@ def test_hard_negative_falls_as_the_true_classes_inlier_logit_rises(
     for rise in (0.0, 0.5, 1.0, 4.0):
         rows = logits(B, C, seed) + rise * F.one_hot(C + y, 2 * C)
         losses.append(hard_negative(Detectors.of(rows), y).item())
-    assert losses == sorted(losses, reverse=True) and losses[0] > losses[-1]
+    assert losses == sorted(losses, reverse=True)
+    assert losses[0] > losses[-1] or losses[0] < 1e-6
 
 
 def test_true_class_is_never_a_negative() -> None:

@@ -161,7 +161,7 @@ def test_strong_views_of_labeled_images_are_drawn_where_asked_for() -> None:
 
 def test_views_of_all_stages_and_streams_are_counted() -> None:
     source = batches(epochs=3)
-    U, first, later = BATCH * MU, 0, 0
+    U = BATCH * MU
     first = BATCH + U
     later = BATCH * (1 + 2) + U * 2 + 12 * 2 + 20 + 6
     assert source.num_views() == STEPS_PER_EPOCH * (first + 2 * later)
