@@ -15,9 +15,11 @@ def mixture_means(values: Tensor) -> Tensor:
 
     Both start at Otsu's threshold; weights and variances start from k-means, which sets them apart.
     """
+    if values.amin() == values.amax():
+        return values[:1].double().repeat(2)
     start = float(otsu_threshold(values))
     mixture = GaussianMixture(n_components=2, means_init=[[start], [start]], random_state=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer than two distinct values
+        warnings.simplefilter("ignore", ConvergenceWarning)  # close enough after 100 rounds
         mixture.fit(values.double().cpu().numpy().reshape(-1, 1))
     return torch.from_numpy(mixture.means_.ravel()).sort().values

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, clock, toy_run
+from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, toy_run
 
 from dac.methods.base import Batch, Sizes
 from dac.methods.safe_student import (
@@ -17,6 +17,7 @@ from dac.methods.safe_student import (
     energy_discrepancy,
     kl_from_uniform,
     original_discrepancy,
+    share_of,
 )
 from dac.otsu import otsu_threshold
 
@@ -96,6 +97,11 @@ def test_top_is_seen_and_bottom_unseen_by_exact_shares(pool: int) -> None:
         assert not (seen & unseen).any()
         assert values[seen].amin() > values[unseen].amax()
         assert method.unseen_below == values.sort().values[3 * pool // 10]
+
+
+def test_shares_are_not_one_short_where_floats_are() -> None:
+    assert math.floor(0.29 * 100) == 28
+    assert share_of(100, 0.29) == 29 and share_of(10, 0.3) == 3 and share_of(9, 0.3) == 2
 
 
 def test_equal_discrepancies_still_give_sets_of_these_sizes() -> None:
@@ -195,6 +201,7 @@ def plain_terms(toy: Toy, batch: Batch) -> dict[str, Any]:
 
 def test_terms_equal_plain_numpy() -> None:
     toy = student(lambda_seen=0.6, lambda_unseen=0.4)
+    ranked(toy.method, torch.linspace(-1, 4, POOL).roll(7))  # weights between 1 and e, and beyond
     batch = toy.batch(WARM)
     expected, found = plain_terms(toy, batch), toy.terms(WARM, batch)
     assert found.keys() == expected.keys()

@@ -45,13 +45,14 @@ def test_mixture_finds_the_means_of_two_groups_and_gives_the_lower_first() -> No
     assert found.tolist() == pytest.approx([0.3, 0.9], abs=0.01)
 
 
-def test_mixture_is_the_same_every_time_and_for_any_order_of_values() -> None:
-    values = two_groups()
-    assert torch.equal(mixture_means(values), mixture_means(values))
-    torch.manual_seed(5)  # and no global draw enters it
-    np.random.seed(5)
-    assert torch.equal(mixture_means(values), mixture_means(values.clone()))
-    assert torch.allclose(mixture_means(values), mixture_means(values.flip(0)), atol=1e-3)
+def test_mixture_is_the_same_every_time_whatever_the_global_generators_say() -> None:
+    values = torch.tensor([0.0, 0.1, 0.5, 0.6, 1.0, 1.1] * 10)  # three groups: k-means is torn
+    found = []
+    for seed in range(8):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+        found.append(mixture_means(values))
+    assert all(torch.equal(each, found[0]) for each in found)
 
 
 @pytest.mark.filterwarnings("error")

@@ -114,13 +114,15 @@ class Osp(Method):
         return F.binary_cross_entropy_with_logits(found, found.sigmoid(), reduction="none")
 
     def other_class(self, first: Tensor, second: Tensor) -> Tensor:
-        """A random class that is neither of two (or is not the one, where both are the same)."""
+        """A random class that is neither of two (or is not the one, where both are the same); where
+        none is left, as with two known classes, the second again."""
         low, high = torch.minimum(first, second), torch.maximum(first, second)
         left = self.num_known - 1 - (low != high).long()
         uniform = torch.rand(len(first), generator=self.generator).to(first.device)
         drawn = (uniform * left).long().minimum(left - 1).clamp_min(0)
         drawn = drawn + (drawn >= low).long()
-        return drawn + ((low != high) & (drawn >= high)).long()
+        drawn = drawn + ((low != high) & (drawn >= high)).long()
+        return torch.where(left > 0, drawn, second)
 
     def score(self, features: Tensor) -> Tensor:
         """How well an image matches its predicted class."""
