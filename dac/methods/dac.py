@@ -133,6 +133,11 @@ class Dac(Method):
         """Otsu on the test scores: transductive, as the release evaluates."""
         return otsu_threshold(test_scores)
 
+    def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
+        """Those that Eq. (13) weighs with 1: at or above tau_open in the score memory."""
+        tau_open = otsu_threshold(self.memory.score, self.memory.counted())
+        return self.memory.score[index] >= tau_open + self.settings.otsu_eps
+
     def trained_threshold(self) -> Tensor | None:
         """tau_open of the score memory, taken back through the min-max of Eq. (8)."""
         low, high = self.memory.range()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from dac import losses
 from dac.alignment import QueueAlignment
-from dac.methods.base import Method, Sizes, Step, ViewCounts
+from dac.methods.base import Clock, Method, Sizes, Step, ViewCounts
 from dac.models.heads import projection, target_head, xavier
 from dac.one_vs_all import Detectors, hard_negative, open_set_distribution
 from dac.settings import IOMatchSettings
@@ -58,6 +58,10 @@ class IOMatch(Method):
             open_set = losses.confident_cross_entropy(q, self.open_head(z_strong), tau=s.open_tau)
             terms["open_set"] = s.lambda_open * step.weigh(open_set)
         return terms
+
+    def is_selectable(self, clock: Clock) -> bool:
+        """The best network must have an open-set head."""
+        return clock.epoch >= self.settings.open_start_epoch
 
     def score(self, features: Tensor) -> Tensor:
         """1 - q_(C+1) of the open-set head."""

@@ -41,13 +41,17 @@ class Mtcf(Method):
     def views_at(self, clock: Clock) -> ViewCounts:
         return self.views if self.is_warm(clock) else ViewCounts(labeled=0, weak=0, strong=0)
 
+    def is_selectable(self, clock: Clock) -> bool:
+        """Before it the target head has learned nothing."""
+        return self.is_warm(clock)
+
     def selected(self, stream: str) -> Tensor | None:
         return self.inliers.mask if stream == "unlabeled" else None
 
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
         """The last epoch's predictions enter the history; its mean becomes the target when full."""
         if clock.epoch > 0:
-            mean = self.history.close_epoch(clock.epoch)
+            mean = self.history.close_epoch(clock.epoch, otherwise=self.target)
             if clock.epoch >= self.settings.history:
                 self.target[: self.pool] = mean[: self.pool]
         self.inliers.choose(self.target[: self.pool] >= self.pool_threshold())
@@ -93,12 +97,14 @@ class InlierHistory(nn.Module):
 
     training_only = True
     columns: Tensor
-    seen: Tensor
+    is_filled: Tensor
     value: Tensor
+    seen: Tensor
 
     def __init__(self, size: int, epochs: int) -> None:
         super().__init__()
         self.register_buffer("columns", torch.zeros(size, epochs))
+        self.register_buffer("is_filled", torch.zeros(size, epochs, dtype=torch.bool))
         self.register_buffer("value", torch.zeros(size))
         self.register_buffer("seen", torch.zeros(size, dtype=torch.bool))
 
@@ -108,12 +114,15 @@ class InlierHistory(nn.Module):
         self.seen[index] = True
 
     @torch.no_grad()
-    def close_epoch(self, done: int) -> Tensor:
-        """File what was noted, as the `done`-th epoch, and return the mean over columns.
+    def close_epoch(self, done: int, otherwise: Tensor) -> Tensor:
+        """File what was noted, as the `done`-th epoch, and return the mean of every image's entries.
 
-        An image that the epoch did not draw keeps its older entry (large pools; our choice).
+        An image that the epoch did not draw keeps its older entry; one that was never drawn has
+        what `otherwise` says (pools that an epoch does not cover; our choice).
         """
         column = (done - 1) % self.columns.shape[1]
         self.columns[:, column] = torch.where(self.seen, self.value, self.columns[:, column])
+        self.is_filled[:, column] |= self.seen
         self.seen.fill_(False)
-        return self.columns.mean(dim=1)
+        count = self.is_filled.sum(dim=1)
+        return torch.where(count > 0, self.columns.sum(dim=1) / count.clamp_min(1), otherwise)

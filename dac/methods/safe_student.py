@@ -44,6 +44,10 @@ class SafeStudent(Method):
     def averages(self, clock: Clock) -> bool:
         return self.is_warm(clock)
 
+    def is_selectable(self, clock: Clock) -> bool:
+        """Before it nothing was ranked."""
+        return self.is_warm(clock)
+
     def draws_at(self, clock: Clock) -> dict[str, Draw]:
         return self.draws if self.is_warm(clock) else {}
 
