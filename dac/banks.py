@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dac.augment import send
+
 
 class Bank(nn.Module):
     """Q_z and Q_q (Sec. III-B). Starts with random unit vectors and uniform targets, so its logs
@@ -66,7 +68,7 @@ class ClassBank(nn.Module):
         has none, and `own` where none has: B x d."""
         filled = self.counts > 0
         classes = torch.where(filled[classes], classes, filled.long().argmax())
-        uniform = torch.rand(len(own), generator=generator).to(own.device)
+        uniform = send(torch.rand(len(own), generator=generator), own.device)
         counts = self.counts[classes]
         slot = (uniform * counts).long().minimum(counts - 1).clamp_min(0)
         return torch.where(filled.any(), self.features[classes, slot], own)

@@ -117,9 +117,7 @@ def evaluate(
     kept = rules["published"].pool if pool.kept is None else pool.kept
     metrics: dict[str, Any] = {
         "closed": {
-            "best": max(
-                accuracies
-            ),  # also where the method's best network must be of a later stage
+            "best": max(accuracies),  # a method's best network may have to be of a later stage
             "last": accuracies[-1],
             "median_of_last": float(np.median(accuracies[-last_evaluations:])),
             "top5": top_k_accuracy(data.test_labels, test.logits, data.num_known),

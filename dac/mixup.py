@@ -10,6 +10,8 @@ from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn import functional as F
 
+from dac.augment import send
+
 if TYPE_CHECKING:  # dac.methods imports this file
     from dac.methods.base import Method, Step
 
@@ -37,7 +39,7 @@ def draw_mix(rows: int, alpha: float, generator: torch.Generator, device: torch.
     """lambda ~ Beta(alpha, alpha) by its inverse distribution function; lambda' = max(l, 1 - l)."""
     uniform = float(torch.rand((), generator=generator, dtype=torch.float64))
     drawn = float(betaincinv(alpha, alpha, uniform))
-    partner = torch.randperm(rows, generator=generator).to(device)
+    partner = send(torch.randperm(rows, generator=generator), device)
     return Mix(max(drawn, 1 - drawn), partner)
 
 
@@ -84,7 +86,7 @@ def forward_mixed(
     target = F.one_hot(y, guessed.shape[1]).to(guessed.dtype)
     images = mix(torch.cat([x, *views]))
     if interleaved:
-        order = interleaving(len(images) // len(x), len(x)).to(x.device)
+        order = send(interleaving(len(images) // len(x), len(x)), x.device)
         images = images[order]
     targets = mix(torch.cat([target, *(guessed for _ in views)]))
     logits = torch.cat(

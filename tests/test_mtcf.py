@@ -50,13 +50,14 @@ def test_labeled_images_begin_as_inliers_and_all_others_as_outliers() -> None:
 @pytest.mark.parametrize("history", [1, 3, 5])
 def test_targets_of_the_pool_follow_a_plain_ring_once_it_is_full(history: int) -> None:
     toy, draw = Toy(toy_run("mtcf", history=history)), np.random.default_rng(history)
-    columns = np.zeros((POOL + LABELED, history))
+    columns = np.full((POOL + LABELED, history), np.nan)
     for epoch in range(14):
         toy.method.start_epoch(clock(epoch * STEPS_PER_EPOCH), toy.scan)
         if epoch < history:
             assert not toy.method.target[:POOL].any() and toy.method.inliers.mask.all()
         else:
-            expected = [sum(row) / history for row in columns[:POOL]]
+            drawn = [row[~np.isnan(row)] for row in columns[:POOL]]
+            expected = [row.mean() if len(row) else 0.0 for row in drawn]
             assert toy.method.target[:POOL].numpy() == pytest.approx(expected, abs=1e-6)
             assert 0 < toy.method.inliers.mask.sum() < POOL
         assert (toy.method.target[POOL:] == 1).all()
@@ -68,13 +69,13 @@ def test_targets_of_the_pool_follow_a_plain_ring_once_it_is_full(history: int) -
 
 
 def test_an_image_that_an_epoch_did_not_draw_keeps_its_older_entry() -> None:
-    history = InlierHistory(2, epochs=2)
+    history = InlierHistory(3, epochs=2)
     for done, first in ((1, 0.2), (2, 0.4), (3, 0.6)):
         history.note(torch.tensor([0]), torch.tensor([first]))
         if done == 1:
             history.note(torch.tensor([1]), torch.tensor([0.8]))
-        found = history.close_epoch(done)
-    assert found.tolist() == pytest.approx([(0.4 + 0.6) / 2, (0.8 + 0.0) / 2])
+        found = history.close_epoch(done, otherwise=torch.tensor([0.3, 0.3, 0.3]))
+    assert found.tolist() == pytest.approx([(0.4 + 0.6) / 2, 0.8, 0.3])  # the last never drawn
 
 
 def test_a_step_notes_the_probabilities_of_its_joint_images() -> None:

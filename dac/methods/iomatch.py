@@ -52,11 +52,11 @@ class IOMatch(Method):
         terms = {
             "supervised": losses.supervised(self.logits(x), y),  # Eq. (2)
             "detectors": hard_negative(Detectors.of(self.detectors(z_x)), labels),
-            "unlabeled": s.lambda_u * step.weigh(of_inliers),
+            "unlabeled": s.lambda_u * of_inliers,
         }
         if step.clock.epoch >= s.open_start_epoch:
             open_set = losses.confident_cross_entropy(q, self.open_head(z_strong), tau=s.open_tau)
-            terms["open_set"] = s.lambda_open * step.weigh(open_set)
+            terms["open_set"] = s.lambda_open * open_set
         return terms
 
     def is_selectable(self, clock: Clock) -> bool:

@@ -115,7 +115,7 @@ class InlierHistory(nn.Module):
 
     @torch.no_grad()
     def close_epoch(self, done: int, otherwise: Tensor) -> Tensor:
-        """File what was noted, as the `done`-th epoch, and return the mean of every image's entries.
+        """File what was noted, as the `done`-th epoch, and return the mean entry of every image.
 
         An image that the epoch did not draw keeps its older entry; one that was never drawn has
         what `otherwise` says (pools that an epoch does not cover; our choice).

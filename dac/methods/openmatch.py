@@ -48,8 +48,8 @@ class OpenMatch(Method):
         terms = {
             "supervised": losses.supervised(self.logits(x), y),  # Eq. (2)
             "detectors": hard_negative(of_x, y.repeat(s.labeled_views)),  # L_ova
-            "entropy": s.lambda_em * step.weigh(both_entropies),  # L_em
-            "consistency": s.lambda_socr * step.weigh(squared_difference(of_first, of_second)),
+            "entropy": s.lambda_em * both_entropies,  # L_em
+            "consistency": s.lambda_socr * squared_difference(of_first, of_second),
         }
         if step.clock.epoch >= s.start_epoch:
             drawn = step.batch.more["inliers"]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dac import losses
+from dac.augment import send
 from dac.banks import ClassBank
 from dac.methods.base import Clock, Draw, Method, Scan, Sizes, Step, ViewCounts
 from dac.mixup import ramp
@@ -48,6 +49,7 @@ class Osp(Method):
     def selected(self, stream: str) -> Tensor | None:
         return self.inliers.mask if stream == "unlabeled" else None
 
+    @torch.no_grad()
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
         s = self.settings
         if not self.prunes(clock):
@@ -102,9 +104,9 @@ class Osp(Method):
         hardest = logits.scatter(1, y[:, None], -torch.inf).argmax(dim=1)
         other = self.other_class(y, hardest)
         classes = torch.cat([y, hardest, other])
-        target = torch.cat([torch.ones(len(y)), torch.zeros(2 * len(y))]).to(z.device)
+        target = torch.arange(3, device=z.device).repeat_interleave(len(y)) == 0
         found = self.matching(z.repeat(3, 1), classes)
-        return F.binary_cross_entropy_with_logits(found.float(), target)
+        return F.binary_cross_entropy_with_logits(found.float(), target.float())
 
     def match_entropy(self, z: Tensor) -> Tensor:
         """Entropy of the matches with the predicted and with another class: 2 B."""
@@ -118,7 +120,7 @@ class Osp(Method):
         none is left, as with two known classes, the second again."""
         low, high = torch.minimum(first, second), torch.maximum(first, second)
         left = self.num_known - 1 - (low != high).long()
-        uniform = torch.rand(len(first), generator=self.generator).to(first.device)
+        uniform = send(torch.rand(len(first), generator=self.generator), first.device)
         drawn = (uniform * left).long().minimum(left - 1).clamp_min(0)
         drawn = drawn + (drawn >= low).long()
         drawn = drawn + ((low != high) & (drawn >= high)).long()

@@ -44,7 +44,7 @@ class Ssb(Method):
         unlabeled = losses.pseudo_label(self.logits(weak), self.logits(strong), tau=s.tau)
         terms = {
             "supervised": losses.supervised(self.logits(x), y),  # L_x
-            "unlabeled": s.lambda_u * step.weigh(unlabeled),  # L_fix
+            "unlabeled": s.lambda_u * unlabeled,  # L_fix
         }
         return terms | self.detection(step) if self.detects(step.clock) else terms
 
@@ -60,9 +60,9 @@ class Ssb(Method):
         is_negative = weak.log_in.detach().exp() <= s.negative_below
         return {
             "detectors": positives(of_x, y) + negatives,  # L_ova
-            "entropy": s.lambda_em * step.weigh((entropy(weak) + entropy(second)) / 2),  # L_em
-            "consistency": s.lambda_socr * step.weigh(squared_difference(weak, second)),
-            "pseudo_negatives": step.weigh(-(is_negative * strong.log_out).sum(dim=1)),  # L_pn
+            "entropy": s.lambda_em * (entropy(weak) + entropy(second)) / 2,  # L_em
+            "consistency": s.lambda_socr * squared_difference(weak, second),
+            "pseudo_negatives": -(is_negative * strong.log_out).sum(dim=1),  # L_pn
         }
 
     def score(self, features: Tensor) -> Tensor:

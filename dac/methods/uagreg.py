@@ -61,8 +61,8 @@ class UAGreg(Method):
             "supervised": losses.supervised(self.logits(x), y),  # L_s, target head
             "open_supervised": losses.supervised(open_x, y),  # L_s, open-set head
             "outliers": mean_negative_entropy(open_weak, is_outlier),  # L_o
-            "unlabeled": s.lambda_u * step.weigh(is_inlier * confident),  # L_u
-            "graph": s.lambda_g * step.weigh(contrast),  # L_g
+            "unlabeled": s.lambda_u * (is_inlier * confident),  # L_u
+            "graph": s.lambda_g * contrast,  # L_g
         }
 
     def score(self, features: Tensor) -> Tensor:
