@@ -175,6 +175,7 @@ class Batches:
         self.labels = torch.from_numpy(data.labels).to(device)
         self.labeled = self._stream(data.labeled_index, settings.batch)
         self.of_pool: dict[str, Stream] = {}
+        self.like: dict[bool, Stream] = {}  # the first stream with and without labeled images
 
     def at(self, step: int) -> Batch:
         clock = self._clock(step)
@@ -223,8 +224,9 @@ class Batches:
             rows = self.data.pool_index
             if draw.with_labeled:
                 rows = np.concatenate([rows, self.data.labeled_index])
-            like = next((s for s in self.of_pool.values() if s.size == len(rows)), None)
+            like = self.like.get(draw.with_labeled)
             self.of_pool[name] = self._stream(rows, draw.images, like)
+            self.like.setdefault(draw.with_labeled, self.of_pool[name])
         index, images = self.of_pool[name].at(step, self.method.selected(name))
         policy, stream = self.data.policy, self.streams["unlabeled_views"]
         return Drawn(

@@ -5,10 +5,11 @@
 Reads model.pt, leaves metrics.json (the numbers), scores.npz (one row per image, for the figures)
 and, for sets of picture files, predictions.csv (file, class or unknown, score) beside it.
 Thresholds are labeled by where they come from:
-  published     the method's own rule; for DAC Otsu on the test scores, for plain SSL 0.95
+  published     the method's own rule (docs/protocol.md, "Decision rules")
   transductive  Otsu on the test scores, for every method
   inductive     Otsu on the scores of the training pool: nothing of the test set is used
-  memory        DAC only: tau_open of the score memory at the best checkpoint
+  memory        where training ends with a threshold (DAC, Safe-Student, UAGreg): that one
+And `kept`, what training itself takes for inliers in the pool.
 """
 
 import argparse

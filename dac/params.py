@@ -14,15 +14,14 @@ import yaml
 from dac.errors import UserError
 from dac.params_checks import ENTRIES, find_faults
 from dac.params_wording import Place, hint
+from dac.runs import OF_EVALUATION, PretrainRun, Run
 from dac.settings import (
     NUM_SEEDS,
     SETTINGS,
     Backbone,
     DacSettings,
-    Data,
     DataName,
     File,
-    Forwards,
     MethodEntry,
     MethodSettings,
     Objective,
@@ -33,81 +32,9 @@ from dac.settings import (
 )
 
 DEFAULT_PATH = Path("params.yaml")
-OPERATIONAL = {"checkpoint_every", "log_every", "workers"}
-OF_EVALUATION = {"reject_below"}  # settings of a method that training does not read
+STAGES = ("warmup_epochs", "start_epoch", "open_start_epoch", "pruning_epoch", "detector_epoch")
+"""Settings of methods that name the first epoch of a stage."""
 Entry = TypeVar("Entry")
-
-
-@dataclass(frozen=True)
-class Run:
-    """Everything one training run needs to know, resolved."""
-
-    task_name: str
-    method_name: str
-    seed: int
-    task: Task
-    data: Data
-    train: Train
-    method: MethodSettings
-    objective: Objective | None = None
-    """Of DAC: what its target head learns with."""
-
-    def forwards(self, epoch: int) -> Forwards:
-        """What a step of an epoch costs."""
-        if isinstance(self.method, DacSettings):
-            return self.method.forwards_on(cast(Objective, self.objective), epoch)
-        return self.method.forwards(epoch)
-
-    def forwards_per_step(self) -> float:
-        """Forward passes of images in a step, a backward pass counted as two; mean over epochs."""
-        epochs = [self.forwards(epoch) for epoch in range(self.train.epochs)]
-        each = self.train.batch
-        total = sum(each * (epoch.labeled + self.train.mu * epoch.unlabeled) for epoch in epochs)
-        return total / len(epochs)
-
-    def identity(self) -> dict[str, Any]:
-        """What decides the network: everything but how often to save and log, reader threads, and
-        what only evaluation reads."""
-        everything = self.as_dict()
-        train = {k: v for k, v in everything["train"].items() if k not in OPERATIONAL}
-        methods = {
-            part: {k: v for k, v in everything[part].items() if k not in OF_EVALUATION}
-            for part in ("method", "objective")
-            if part in everything
-        }
-        return everything | {"train": train} | methods
-
-    def as_dict(self) -> dict[str, Any]:
-        objective = self.objective and {"objective": self.objective.model_dump(mode="json")}
-        return {
-            "task": {
-                "name": self.task_name,
-                **self.task.model_dump(mode="json", exclude={"train"}),
-            },
-            "method": {"name": self.method_name, **self.method.model_dump(mode="json")},
-            **(objective or {}),
-            "seed": self.seed,
-            "data": self.data.model_dump(mode="json"),
-            "train": self.train.model_dump(mode="json"),
-        }
-
-
-@dataclass(frozen=True)
-class PretrainRun:
-    """Everything that pre-training one backbone on one data set needs to know, resolved."""
-
-    data_name: DataName
-    backbone: Backbone
-    data: Data
-    settings: Pretrain
-
-    def identity(self) -> dict[str, Any]:
-        """What decides the result."""
-        return {
-            "data": {"name": self.data_name, **self.data.model_dump(mode="json")},
-            "backbone": self.backbone,
-            "pretrain": self.settings.model_dump(mode="json", exclude=OPERATIONAL),
-        }
 
 
 @dataclass(frozen=True)
@@ -145,6 +72,8 @@ class Params:
                 f"{self.path} gives {task_name} with {method_name} nesterov: true and momentum: 0; "
                 "Nesterov's step needs a momentum above 0, or set nesterov: false"
             )
+        method = _settings(entry, task.data)
+        _check_stages(method, train, f"{task_name} with {method_name}", self.path)
         return Run(
             task_name=task_name,
             method_name=method_name,
@@ -152,7 +81,7 @@ class Params:
             task=task,
             data=self.file.prepare[task.data],
             train=train,
-            method=(method := _settings(entry, task.data)),
+            method=method,
             objective=self._objective(method, task.data),
         )
 
@@ -314,6 +243,17 @@ def _train_values(file: File, task: Task, entry: MethodEntry) -> dict[str, Any]:
 
 def _settings(entry: MethodEntry, data: DataName) -> MethodSettings:
     return SETTINGS[entry.method](**entry.settings | entry.by_data.get(data, {}))
+
+
+def _check_stages(method: MethodSettings, train: Train, which: str, path: Path) -> None:
+    """A stage that training ends before would never be told of."""
+    for name in STAGES:
+        first = getattr(method, name, 0)
+        if first >= train.epochs:
+            raise UserError(
+                f"{path} gives {which} {train.epochs} epochs and {name}: {first}: a stage of the "
+                f"method would never begin. Train for more epochs or lower {name} under its by_data"
+            )
 
 
 def _pick(entries: Mapping[str, Entry], name: str, kind: str, path: Path) -> Entry:

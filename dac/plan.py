@@ -23,9 +23,11 @@ def train_hours(params: Params, run: Run) -> float:
     """GPU hours of training one run, with the evaluations on the way."""
     plan, train = params.file.plan, run.train
     method = params.file.methods[run.method_name].method
+    epochs = range(train.epochs)
+    passes = sum(run.method.pool_passes(e) for e in epochs) * plan.train_images[run.task.data]
     evaluations = train.steps / train.evaluate_every * plan.test_images[run.task.data]
     steps = train.steps * run.forwards_per_step() * plan.step_over_floor[method]
-    return _hours(params, train.backbone, run.data.size, steps + evaluations)
+    return _hours(params, train.backbone, run.data.size, steps + evaluations + passes)
 
 
 def pretrain_hours(params: Params, run: PretrainRun) -> float:

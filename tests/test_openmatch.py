@@ -12,7 +12,7 @@ from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, to
 
 from dac.evaluate import decisions
 from dac.inference import Outputs, evaluating
-from dac.methods.base import Batch, Step
+from dac.methods.base import Batch
 
 U = BATCH * MU
 AFTER = STEPS_PER_EPOCH  # FixMatch begins
@@ -138,17 +138,6 @@ def test_pseudo_labels_send_no_gradient_into_the_weak_view() -> None:
     term = toy.terms(AFTER, batch)["unlabeled"].sum()
     weak, strong = torch.autograd.grad(term, views, allow_unused=True)
     assert (weak is None or not weak.any()) and strong.any()
-
-
-def test_omega_weighs_the_terms_of_all_unlabeled_images() -> None:
-    toy = openmatch()
-    toy.network.eval()
-    batch, omega = toy.batch(AFTER), torch.linspace(0, 2, U)
-    step = Step(batch, clock(AFTER), toy.network.encode, shared=toy.method.shared)
-    step.omega = omega
-    weighed, plain = toy.method.terms(step), toy.terms(AFTER, batch)
-    for name in ("entropy", "consistency"):
-        assert torch.allclose(weighed[name], omega * plain[name])
 
 
 # --- stages and the choice of inliers -----------------------------------------------------------

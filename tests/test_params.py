@@ -749,3 +749,23 @@ def test_nesterov_without_momentum_is_refused_before_training() -> None:
     raw["tasks"]["digits-6-30"]["train"] = {"momentum": 0.0}
     with pytest.raises(UserError, match="Nesterov's step needs a momentum above 0"):
         params.parse(raw, PATH).run("digits-6-30", "dac", 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "setting"),
+    [
+        ("mtcf", "warmup_epochs"),
+        ("openmatch", "start_epoch"),
+        ("osp", "pruning_epoch"),
+        ("ssb", "detector_epoch"),
+        ("iomatch", "open_start_epoch"),
+        ("dac", "warmup_epochs"),
+    ],
+)
+def test_a_stage_that_training_ends_before_is_refused(method: str, setting: str) -> None:
+    raw = yaml.safe_load(PATH.read_text())
+    raw["methods"][method].setdefault("by_data", {})["digits"] = {setting: 20}
+    raw["train"]["by_data"]["digits"] |= {"epochs": 20}
+    found = params.parse(params._freeze(raw), PATH)
+    with pytest.raises(UserError, match=f"20 epochs and {setting}: 20: a stage of the method"):
+        found.run("digits-6-30", method, 1)

@@ -14,7 +14,7 @@ from dac.batches import Batches, RunData
 from dac.course import StopRequest
 from dac.inference import evaluating
 from dac.loop import Progression, fit
-from dac.methods.base import Batch, Step, ViewCounts
+from dac.methods.base import Batch, ViewCounts
 
 U, C = BATCH * MU, NUM_KNOWN
 AFTER = STEPS_PER_EPOCH  # stage 2 begins
@@ -152,16 +152,6 @@ def test_bound_of_pseudo_negatives_is_included() -> None:
         parameter.data.zero_()  # every detector says one half
     found = toy.terms(AFTER)["pseudo_negatives"]
     assert found.tolist() == pytest.approx([C * math.log(2)] * U, rel=1e-5)
-
-
-def test_omega_weighs_every_unlabeled_term() -> None:
-    toy = ssb()
-    batch, omega = toy.batch(AFTER), torch.linspace(0, 2, U)
-    step = Step(batch, clock(AFTER), toy.network.encode, shared=toy.method.shared)
-    step.omega = omega
-    weighed, plain = toy.method.terms(step), toy.terms(AFTER, batch)
-    for name in ("unlabeled", "entropy", "consistency", "pseudo_negatives"):
-        assert torch.allclose(weighed[name], omega * plain[name], atol=1e-6), name
 
 
 # --- stages -------------------------------------------------------------------------------------

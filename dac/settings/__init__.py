@@ -6,25 +6,26 @@ folder: the workflow reads parameters a lot and must stay quick.
 
 from dac.settings.base import NUM_SEEDS, Backbone, DataName, Name, Section
 from dac.settings.data import Archive, Data, Download, DownloadSet
+from dac.settings.method_base import GRADIENT, Forwards
 from dac.settings.methods import (
-    GRADIENT,
     SETTINGS,
     CoMatchSettings,
     DacSettings,
     FixMatchSettings,
-    Forwards,
-    IOMatchSettings,
     LabeledOnlySettings,
     MethodEntry,
     MethodSettings,
     MixMatchSettings,
-    MtcfSettings,
     Objective,
+    SimMatchSettings,
+    SoftMatchSettings,
+)
+from dac.settings.open_set import (
+    IOMatchSettings,
+    MtcfSettings,
     OpenMatchSettings,
     OspSettings,
     SafeStudentSettings,
-    SimMatchSettings,
-    SoftMatchSettings,
     SsbSettings,
     UAGregSettings,
 )

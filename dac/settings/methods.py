@@ -1,42 +1,24 @@
-"""The section `methods`: one model per method, a sentence under every field that needs one."""
+"""The section `methods`: one model per method, a sentence under every field that needs one.
 
-from dataclasses import dataclass
+The open-set baselines have a file of their own, dac/settings/open_set.py.
+"""
+
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from dac.settings.base import Count, DataName, Name, NonNegative, Positive, Probability, Section
-
-GRADIENT = 3  # forward passes that a forward and a backward pass cost
-
-
-@dataclass(frozen=True)
-class Forwards:
-    """Forward passes that a step costs, a backward pass counted as two (`dac.plan`)."""
-
-    labeled: float
-    """Per labeled image."""
-    unlabeled: float
-    """Per unlabeled image."""
-
-    def __add__(self, other: "Forwards") -> "Forwards":
-        return Forwards(self.labeled + other.labeled, self.unlabeled + other.unlabeled)
-
-
-class Common(Section):
-    """What every method has."""
-
-    labeled_views: Count
-    """Weak views of every labeled image per step."""
-    feature_layernorm: bool
-    """LayerNorm between the pooled feature and everything that reads it."""
-
-
-class WithConfidence(Common):
-    """Methods without a rule of their own for outliers."""
-
-    reject_below: Probability
-    """Evaluation: max softmax below this is called an outlier."""
+from dac.settings.method_base import GRADIENT, Common, Forwards, WithConfidence
+from dac.settings.open_set import (
+    IOMatchSettings,
+    MtcfSettings,
+    OpenMatchSettings,
+    OpenSet,
+    OspSettings,
+    SafeStudentSettings,
+    SsbSettings,
+    UAGregSettings,
+)
 
 
 class LabeledOnlySettings(WithConfidence):
@@ -130,141 +112,6 @@ class SoftMatchSettings(WithConfidence):
         return Forwards(GRADIENT * self.labeled_views, 2 * GRADIENT)
 
 
-class MtcfSettings(Common):
-    warmup_epochs: Annotated[int, Field(ge=0)]
-    """Epochs that train the inlier head only."""
-    history: Count
-    """Epochs whose inlier predictions are averaged."""
-    lambda_u: NonNegative
-    temperature: Positive
-    alpha: Positive
-    rampup: Probability
-    """Share of training over which lambda_u grows from zero."""
-
-    def forwards(self, epoch: int) -> Forwards:
-        if epoch < self.warmup_epochs:
-            return Forwards(GRADIENT, 0)
-        return Forwards(2 * GRADIENT, 2 + 2 * GRADIENT)
-
-
-class OpenMatchSettings(Common):
-    start_epoch: Annotated[int, Field(ge=0)]
-    """First epoch with FixMatch on the images taken for inliers."""
-    lambda_em: NonNegative
-    """Weight of the detectors' entropy."""
-    lambda_socr: NonNegative
-    """Weight of the detectors' consistency between two weak views."""
-    tau: Probability
-
-    def forwards(self, epoch: int) -> Forwards:
-        views = 4 if epoch >= self.start_epoch else 2
-        return Forwards(GRADIENT * self.labeled_views, views * GRADIENT)
-
-
-class SafeStudentSettings(Common):
-    warmup_epochs: Annotated[int, Field(ge=0)]
-    """Epochs of labels only, in which the averaged weights are the live ones."""
-    seen_from: Probability
-    """Share of the ranked pool below the images taken for known classes."""
-    unseen_below: Probability
-    """Share of the ranked pool taken for unknown classes."""
-    lambda_seen: NonNegative
-    lambda_unseen: NonNegative
-    score_form: Literal["benchmark", "original"]
-    """Energy discrepancy of the benchmark of DAC's authors, or of the original code."""
-    score_temperature: Positive
-    """Of `original`."""
-
-    def forwards(self, epoch: int) -> Forwards:
-        """The teacher's look at a seen image has no gradient."""
-        is_warm = epoch >= self.warmup_epochs
-        return Forwards(GRADIENT * self.labeled_views, is_warm * (1 + 2 * GRADIENT))
-
-
-class OspSettings(Common):
-    pruning_epoch: Annotated[int, Field(ge=0)]
-    """First epoch of stage 2."""
-    filter_every: Count
-    """Epochs between two choices of inliers and outliers."""
-    rampup_epochs: Count
-    """Epochs of stage 2 over which its losses grow from zero."""
-    gamma: Probability
-    """Share of the component along an outlier that is pruned."""
-    match_dim: Count
-    """Width of the matching head."""
-    bank_size: Count
-    """Outlier features kept per class."""
-    bank_confidence: Probability
-    """Only outliers less confident than this enter the bank."""
-    fills_bank: bool
-    """False: as released, where pruning only shortens features."""
-    out_share: Probability
-    """An outlier lies in this lowest part between the lowest score and the threshold, ..."""
-    out_below: Probability
-    """... and below this."""
-    kl_tau: Probability
-    kl_temperature: Positive
-
-    def forwards(self, epoch: int) -> Forwards:
-        """Four rotations of as many images as there are labeled ones."""
-        unlabeled = 2 * GRADIENT if epoch >= self.pruning_epoch else 0
-        return Forwards(GRADIENT * (self.labeled_views + 4), unlabeled)
-
-
-class SsbSettings(Common):
-    detector_epoch: Annotated[int, Field(ge=0)]
-    """First epoch of stage 2."""
-    hidden: Count
-    """Width of the hidden layers of both heads."""
-    lambda_u: NonNegative
-    tau: Probability
-    lambda_em: NonNegative
-    lambda_socr: NonNegative
-    negative_below: Probability
-    """A class whose detector gives an unlabeled image at most this is a pseudo-negative."""
-
-    def forwards(self, epoch: int) -> Forwards:
-        if epoch < self.detector_epoch:
-            return Forwards(GRADIENT, 2 * GRADIENT)
-        return Forwards(2 * GRADIENT * self.labeled_views, 3 * GRADIENT)
-
-
-class IOMatchSettings(Common):
-    lambda_u: NonNegative
-    lambda_open: NonNegative
-    """Weight of the open-set head's loss."""
-    tau: Probability
-    open_tau: Probability
-    """The open-set head learns targets at least this confident."""
-    open_start_epoch: Annotated[int, Field(ge=0)]
-    """First epoch with the open-set head's loss."""
-    alignment_batches: Annotated[int, Field(ge=0)]
-    """Batches in the running mean of distribution alignment; 0: none."""
-    proj_dim: Count
-
-    def forwards(self, epoch: int) -> Forwards:
-        return Forwards(GRADIENT * self.labeled_views, 2 * GRADIENT)
-
-
-class UAGregSettings(Common):
-    lambda_u: NonNegative
-    lambda_g: NonNegative
-    """Weight of the graph loss."""
-    tau: Probability
-    open_temperature: Positive
-    """Of the open-set head's confidence."""
-    temperature: Positive
-    """Of the graph loss."""
-    graph_tau: Probability
-    threshold_momentum: Probability
-    threshold_weights: Literal["live", "averaged"]
-    """Whose confidences set the thresholds: the live network's, or the averaged one's."""
-    proj_dim: Count
-
-    def forwards(self, epoch: int) -> Forwards:
-        return Forwards(GRADIENT * self.labeled_views, 3 * GRADIENT)
-
-
 class DacSettings(Common):
     objective: Name
     """The entry under `methods:` whose L_s and L_u the target head learns with (Table 4)."""
@@ -311,15 +158,6 @@ Objective = (
     MixMatchSettings | FixMatchSettings | CoMatchSettings | SimMatchSettings | SoftMatchSettings
 )
 """Settings of methods that DAC can stand on."""
-OpenSet = (
-    MtcfSettings
-    | OpenMatchSettings
-    | SafeStudentSettings
-    | OspSettings
-    | SsbSettings
-    | IOMatchSettings
-    | UAGregSettings
-)
 MethodSettings = LabeledOnlySettings | Objective | OpenSet | DacSettings
 MethodName = Literal[
     "labeled-only",

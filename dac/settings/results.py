@@ -80,7 +80,7 @@ class Plan(Section):
     step_over_floor: dict[str, Positive]
     """Method -> its step over the forward and backward passes in it, from `python -m dac.bench`."""
     train_images: dict[DataName, Count]
-    """Images that pre-training sees in an epoch."""
+    """Images that pre-training sees in an epoch; about as many are in the pool."""
     test_images: dict[DataName, Count]
     """Images that every evaluation during training sees."""
     gigabytes_of_data: dict[DataName, NonNegative]
