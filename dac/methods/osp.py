@@ -68,10 +68,10 @@ class Osp(Method):
             self.bank.write(features[is_unsure], predicted[is_unsure])
 
     def terms(self, step: Step) -> dict[str, Tensor]:
-        s, y, views = self.settings, step.batch.y, step.views
-        x = views.x[0]
+        s, y, batch = self.settings, step.batch.y, step.batch
+        parts = [batch.x[0], four_rotations(batch.more["rotated"].weak[0])]
+        x, turned, *unlabeled = step.encode_all([*parts, *batch.u_weak, *batch.u_strong])
         logits = self.logits(x).float()
-        turned = step.encode(four_rotations(step.batch.more["rotated"].weak[0]))
         upright = turned[: len(turned) // 4]
         terms = {
             "supervised": F.cross_entropy(logits, y),  # L_x
@@ -82,7 +82,7 @@ class Osp(Method):
             return terms
         pruned = self.logits(self.prune(x, y)).float()
         terms["supervised"] = (terms["supervised"] + F.cross_entropy(pruned, y)) / 2
-        weak, strong = self.logits(views.u_weak[0]).float(), views.u_strong[0]
+        weak, strong = self.logits(unlabeled[0]).float(), unlabeled[1]
         predicted = self.logits(strong).argmax(dim=1)
         pruned_strong = self.logits(self.prune(strong, predicted)).float()
         first = s.pruning_epoch * step.clock.steps_per_epoch
