@@ -293,10 +293,11 @@ class Plain:
     def terms(self, batch: Batch, grown: float | None) -> dict[str, Any]:
         """`grown`: the ramp in stage 2, None in stage 1."""
         y, turned = batch.y.numpy(), batch.more["rotated"].weak[0].numpy()
-        parts = [batch.x[0], *batch.u_weak, *batch.u_strong]
-        z = self.features(*(part.numpy() for part in parts))
-        x, weak, strong = z[:BATCH], z[BATCH : BATCH + U], z[BATCH + U :]
-        r = self.features(*(np.rot90(turned, k, axes=(2, 3)) for k in range(4)))
+        turns = [np.rot90(turned, k, axes=(2, 3)) for k in range(4)]
+        parts = [part.numpy() for part in (batch.x[0], *batch.u_weak, *batch.u_strong)]
+        z = self.features(*parts, *turns)  # one forward of them all
+        x, weak, strong = z[:BATCH], z[BATCH : BATCH + U], z[BATCH + U : BATCH + 2 * U]
+        r = z[-4 * BATCH :]
         logits = self.linear("head", x)
         hardest = [
             max({*range(NUM_KNOWN)} - {c}, key=lambda k: row[k])
@@ -305,11 +306,11 @@ class Plain:
         other = self.others([{c, h} for c, h in zip(y, hardest, strict=True)])
         matched = self.match(np.concatenate([x] * 3), [*y, *hardest, *other])
         likelihood = np.concatenate([matched[:BATCH], 1 - matched[BATCH:]])
-        turns = np.repeat(np.arange(4), BATCH)
+        quarters = np.repeat(np.arange(4), BATCH)
         found: dict[str, Any] = {
             "supervised": cross_entropy(logits, y),
             "matching": -np.log(likelihood).mean(),
-            "rotation": cross_entropy(self.linear("rotation", r), turns),
+            "rotation": cross_entropy(self.linear("rotation", r), quarters),
         }
         if grown is None:
             return found
