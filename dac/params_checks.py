@@ -127,7 +127,9 @@ def _objective_faults(settings: Mapping[str, Any], methods: Mapping[Any, Any]) -
         return
     if name not in methods:
         yield ("objective",), f"{name!r} does not exist under methods{hint(name, methods)}"
-    elif (kind := mapping(methods[name]).get("method")) in SETTINGS and kind not in OBJECTIVES:
+        return
+    kind = mapping(methods[name]).get("method")
+    if isinstance(kind, str) and kind in SETTINGS and kind not in OBJECTIVES:
         yield ("objective",), f"{name!r} is a {kind}; DAC stands on {', '.join(OBJECTIVES)}"
 
 

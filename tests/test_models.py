@@ -28,7 +28,7 @@ def size(*modules: nn.Module) -> int:
 def test_wide_resnet_with_its_head_has_the_releases_size(num_known: int, parameters: int) -> None:
     backbone = WideResNet()
     assert backbone.feature_dim == 128
-    assert size(backbone, target_head(128, num_known, xavier=True)) == parameters
+    assert size(backbone, target_head(128, num_known, is_xavier=True)) == parameters
 
 
 def plain_wide_resnet(images: Tensor, weights: dict[str, Tensor], *, training: bool) -> Tensor:
@@ -111,7 +111,7 @@ def test_resnet18_and_the_released_bottleneck_have_their_sizes() -> None:
     basic, bottleneck = ResNet(bottleneck=False), ResNet(bottleneck=True)
     assert (size(basic), basic.feature_dim) == (11_176_512, 512)
     assert (size(bottleneck), bottleneck.feature_dim) == (13_946_176, 2048)
-    assert size(bottleneck, target_head(2048, 20, xavier=True)) == 13_987_156
+    assert size(bottleneck, target_head(2048, 20, is_xavier=True)) == 13_987_156
 
 
 def test_resnet18_equals_torchvisions_up_to_the_classifier() -> None:
@@ -192,7 +192,7 @@ def test_gradient_of_one_head_leaves_the_others_alone() -> None:
 
 def test_heads_are_xavier_normal_without_bias_and_the_projection_is_default() -> None:
     torch.manual_seed(0)
-    for linear in (target_head(256, 50, xavier=True), DivergentHeads(256, 10, 20).linear):
+    for linear in (target_head(256, 50, is_xavier=True), DivergentHeads(256, 10, 20).linear):
         spread = math.sqrt(2 / (linear.in_features + linear.out_features))
         assert linear.weight.std().item() == pytest.approx(spread, rel=0.05)
         assert linear.weight.abs().max() > 2 * spread

@@ -112,7 +112,12 @@ def test_a_parameter_of_one_method_reruns_its_runs_only(project: Project) -> Non
         (("train", "by_data", "digits", "log_every"), 3, {}),
         (("methods", "labeled-only", "settings", "reject_below"), 0.5, {"evaluate": 2, **RESULTS}),
         (("train", "by_data", "cifar100", "weight_decay"), 0.5, {}),
-        (("methods", "fixmatch", "settings", "tau"), 0.5, {}),
+        (("methods", "softmatch", "settings", "num_sigma"), 3.0, {}),
+        (  # what DAC's target head learns with
+            ("methods", "fixmatch", "settings", "tau"),
+            0.5,
+            {"train": 2, "evaluate": 2, "figure": 1, **RESULTS},
+        ),
         (("evaluate", "last_evaluations"), 3, {"evaluate": 4, "figure": 1, **RESULTS}),
         (("aggregate", "tables", "toy", "title"), "Other", RESULTS),
         (("figures", "drawn", "toy-heads", "title"), "Other", {"figure": 1}),
