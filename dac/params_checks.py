@@ -130,7 +130,7 @@ def _objective_faults(settings: Mapping[str, Any], methods: Mapping[Any, Any]) -
         return
     kind = mapping(methods[name]).get("method")
     if isinstance(kind, str) and kind in SETTINGS and kind not in OBJECTIVES:
-        yield ("objective",), f"{name!r} is a {kind}; DAC stands on {', '.join(OBJECTIVES)}"
+        yield ("objective",), f"{name!r} is {kind}; DAC stands on {', '.join(OBJECTIVES)}"
 
 
 def _task_faults(

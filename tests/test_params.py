@@ -424,7 +424,7 @@ NAN, INF = math.nan, math.inf
         (
             "methods/dac/by_data/digits/objective",
             "labeled-only",
-            "'labeled-only' is a labeled-only; DAC stands on mixmatch, fixmatch, comatch, "
+            "'labeled-only' is labeled-only; DAC stands on mixmatch, fixmatch, comatch, "
             "simmatch, softmatch",
         ),
         ("figures/drawn/fig08/x", (), "missing; `curves` needs at least one"),
