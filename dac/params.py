@@ -16,6 +16,7 @@ from dac.params_checks import ENTRIES, find_faults
 from dac.params_wording import Place, hint
 from dac.runs import OF_EVALUATION, PretrainRun, Run
 from dac.settings import (
+    IS_FIRST_EPOCH,
     NUM_SEEDS,
     SETTINGS,
     Backbone,
@@ -32,8 +33,6 @@ from dac.settings import (
 )
 
 DEFAULT_PATH = Path("params.yaml")
-STAGES = ("warmup_epochs", "start_epoch", "open_start_epoch", "pruning_epoch", "detector_epoch")
-"""Settings of methods that name the first epoch of a stage."""
 Entry = TypeVar("Entry")
 
 
@@ -73,7 +72,9 @@ class Params:
                 "Nesterov's step needs a momentum above 0, or set nesterov: false"
             )
         method = _settings(entry, task.data)
-        _check_stages(method, train, f"{task_name} with {method_name}", self.path)
+        objective = self._objective(method, task.data)
+        for settings in filter(None, (method, objective)):
+            _check_stages(settings, train, f"{task_name} with {method_name}", self.path)
         return Run(
             task_name=task_name,
             method_name=method_name,
@@ -82,7 +83,7 @@ class Params:
             data=self.file.prepare[task.data],
             train=train,
             method=method,
-            objective=self._objective(method, task.data),
+            objective=objective,
         )
 
     def _objective(self, method: MethodSettings, data: DataName) -> Objective | None:
@@ -247,9 +248,9 @@ def _settings(entry: MethodEntry, data: DataName) -> MethodSettings:
 
 def _check_stages(method: MethodSettings, train: Train, which: str, path: Path) -> None:
     """A stage that training ends before would never be told of."""
-    for name in STAGES:
-        first = getattr(method, name, 0)
-        if first >= train.epochs:
+    for name, field in type(method).model_fields.items():
+        first = getattr(method, name)
+        if IS_FIRST_EPOCH in field.metadata and first >= train.epochs:
             raise UserError(
                 f"{path} gives {which} {train.epochs} epochs and {name}: {first}: a stage of the "
                 f"method would never begin. Train for more epochs or lower {name} under its by_data"

@@ -76,12 +76,11 @@ def test_all_zero_bank_is_finite(method: str) -> None:
 
 
 def test_threshold_of_zero_is_finite_and_rejects_nobody() -> None:
-    toy, free = Toy(toy_run("dac", **ACTIVE)), Toy(toy_run("dac", rejection=False, **ACTIVE))
-    toy.method.settings = toy.method.settings.model_copy(update={"otsu_every": 7})
-    step = AFTER + 1  # no new threshold is due: tau_open is still zero
-    found = assert_finite_step(toy, step)["unlabeled"]
+    forget = {"score_momentum": 1.0}  # every score stays zero, and so does tau_open
+    toy, free = (Toy(toy_run("dac", rejection=r, **ACTIVE | forget)) for r in (True, False))
+    found = assert_finite_step(toy, AFTER)["unlabeled"]
     assert toy.method.tau_open == 0
-    assert torch.equal(found, free.terms(step)["unlabeled"])
+    assert torch.equal(found, free.terms(AFTER)["unlabeled"])
 
 
 def test_equal_scores_reject_nobody() -> None:

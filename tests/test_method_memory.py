@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from toy_runs import BATCH, METHODS, MU, STEPS_PER_EPOCH, Toy, clock, every_tensor, toy_run
+from toy_runs import BATCH, METHODS, MU, POOL, STEPS_PER_EPOCH, Toy, clock, every_tensor, toy_run
 
 from dac.course import Meter
 from dac.loop import make_optimizer
@@ -115,15 +115,27 @@ def test_scores_and_bank_are_filled_during_warm_up() -> None:
     assert toy.method.tau_open == 0  # the threshold comes with the rejection
 
 
-def test_threshold_is_recomputed_every_so_many_steps_and_at_an_epochs_start() -> None:
-    toy = Toy(toy_run("dac", otsu_every=4))
-    seen = []
-    for step in range(AFTER, 2 * AFTER + 2):
+def test_threshold_follows_the_scores_at_every_step() -> None:
+    toy = Toy(toy_run("dac"))
+    seen = set()
+    for step in range(AFTER, AFTER + 5):
         toy.step(step)
-        seen.append(toy.method.tau_open.item())
-    changes = [AFTER + i for i in range(1, len(seen)) if seen[i] != seen[i - 1]]
-    assert changes == [12, 16, 20]
-    assert seen[0] > 0
+        seen.add(toy.method.tau_open.item())
+    assert len(seen) == 5 and min(seen) > 0
+
+
+@pytest.mark.parametrize("step", [0, AFTER])
+@pytest.mark.parametrize("rejection", [False, True])
+def test_training_keeps_what_it_weighs_with_one(step: int, rejection: bool) -> None:
+    toy = Toy(toy_run("dac", rejection=rejection))
+    for each in range(step, step + 8):
+        toy.step(each)
+    kept = toy.method.keeps(torch.empty(0), torch.arange(POOL))
+    rejects = rejection and step == AFTER
+    expected = toy.method.memory.score >= toy.method.tau_open if rejects else torch.ones(POOL)
+    assert torch.equal(kept, expected.bool())
+    assert (0 < kept.sum() < POOL) == rejects
+    assert (toy.method.trained_threshold() is None) == (not rejection)
 
 
 @pytest.mark.parametrize("otsu_eps", [0.0, 0.25])

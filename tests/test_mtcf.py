@@ -64,31 +64,32 @@ def test_targets_of_the_pool_follow_a_plain_ring_once_it_is_full(history: int) -
         for _ in range(6):  # steps, which meet some images twice and some not at all
             index = draw.permutation(POOL + LABELED)[:BATCH]
             value = draw.random(BATCH)
-            toy.method.history.note(torch.tensor(index), torch.tensor(value, dtype=torch.float32))
+            noted = torch.tensor(value, dtype=torch.float32)
+            toy.method.history.note(torch.tensor(index), noted, epoch)
             columns[index, epoch % history] = value
 
 
 def test_an_image_that_an_epoch_did_not_draw_keeps_its_older_entry() -> None:
     history = InlierHistory(3, epochs=2)
-    for done, first in ((1, 0.2), (2, 0.4), (3, 0.6)):
-        history.note(torch.tensor([0]), torch.tensor([first]))
-        if done == 1:
-            history.note(torch.tensor([1]), torch.tensor([0.8]))
-        found = history.close_epoch(done, otherwise=torch.tensor([0.3, 0.3, 0.3]))
+    for epoch, first in enumerate((0.2, 0.4, 0.6)):
+        history.note(torch.tensor([0]), torch.tensor([first]), epoch)
+        if epoch == 0:
+            history.note(torch.tensor([1]), torch.tensor([0.8]), epoch)
+    found = history.mean(otherwise=torch.tensor([0.3, 0.3, 0.3]))
     assert found.tolist() == pytest.approx([(0.4 + 0.6) / 2, 0.8, 0.3])  # the last never drawn
 
 
 def test_a_step_notes_the_probabilities_of_its_joint_images() -> None:
     toy = mtcf()
     batch = toy.batch(WARM)
-    toy.method.history.seen.fill_(False)
+    history, column = toy.method.history, WARM // STEPS_PER_EPOCH
+    assert not history.is_filled[:, column].any()
     joint = batch.more["joint"]
     with torch.no_grad():
         expected = toy.method.score(toy.network.encode(joint.weak[0], frozen=True))
     toy.terms(WARM, batch)
-    seen = toy.method.history.seen.nonzero().squeeze(1)
-    assert torch.equal(seen, joint.index.unique())
-    assert torch.allclose(toy.method.history.value[joint.index], expected, atol=1e-6)
+    assert torch.equal(history.is_filled[:, column].nonzero().squeeze(1), joint.index.unique())
+    assert torch.allclose(history.columns[joint.index, column], expected, atol=1e-6)
 
 
 # --- the choice ---------------------------------------------------------------------------------
@@ -115,6 +116,7 @@ def test_targets_at_or_above_otsus_threshold_are_selected_kept_and_give_the_thre
     assert method.keeps(none, torch.arange(POOL)).tolist() == expected.tolist()
     assert method.threshold(none, none).item() == pytest.approx(threshold_otsu(targets), rel=1e-6)
     method.target[POOL:] = 77.0  # labeled ones do not enter
+    method.start_epoch(clock(0), toy.scan)
     assert method.threshold(none, none).item() == pytest.approx(threshold_otsu(targets), rel=1e-6)
 
 

@@ -57,7 +57,7 @@ class Dac(Method):
             open_target = open_set_targets(p, score)  # Eq. (10)
         is_warm = step.clock.epoch >= s.warmup_epochs
         if is_warm and s.rejection:
-            step.omega = self.omega(score, step.clock)  # Eq. (13)
+            step.omega = self.omega(score)  # Eq. (13)
         terms = self.objective.terms(step)  # L_s(f), L_u(f, omega)
         if not is_warm:  # Algorithm 1; what the objective remembers is up to date from step 0
             terms = {"supervised": terms["supervised"]}
@@ -106,11 +106,10 @@ class Dac(Method):
             )
         return terms
 
-    def omega(self, score: Tensor, clock: Clock) -> Tensor:
+    def omega(self, score: Tensor) -> Tensor:
         """Soft rejection, Eq. (13), with tau_open by Otsu over the whole memory."""
-        if clock.step % self.settings.otsu_every == 0 or clock.step % clock.steps_per_epoch == 0:
-            threshold = otsu_threshold(self.memory.score, self.memory.counted())
-            self.tau_open.copy_(threshold + self.settings.otsu_eps)
+        threshold = otsu_threshold(self.memory.score, self.memory.counted())
+        self.tau_open.copy_(threshold + self.settings.otsu_eps)
         return soft_rejection(score, self.tau_open, self.settings.rejection_temperature)
 
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
@@ -134,15 +133,14 @@ class Dac(Method):
         return otsu_threshold(test_scores)
 
     def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        """Those that Eq. (13) weighs with 1: at or above tau_open in the score memory."""
-        tau_open = otsu_threshold(self.memory.score, self.memory.counted())
-        return self.memory.score[index] >= tau_open + self.settings.otsu_eps
+        """Those that Eq. (13) weighs with 1; all, while nothing is rejected and tau_open is 0."""
+        return self.memory.score[index] >= self.tau_open
 
     def trained_threshold(self) -> Tensor | None:
-        """tau_open of the score memory, taken back through the min-max of Eq. (8)."""
+        """tau_open, taken back through the min-max of Eq. (8)."""
         low, high = self.memory.range()
-        tau_open = otsu_threshold(self.memory.score, self.memory.counted())
-        return low + (tau_open + self.settings.otsu_eps) * (high - low + self.memory.eps)
+        rejects = self.settings.rejection
+        return low + self.tau_open * (high - low + self.memory.eps) if rejects else None
 
     def agreement(self, features: Tensor) -> Tensor | None:
         """exp(-L1) of every head pair, B x K x K (Figs. 2 and 6)."""

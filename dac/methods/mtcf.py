@@ -21,6 +21,7 @@ from dac.settings import MtcfSettings
 
 class Mtcf(Method):
     target: Tensor
+    tau_pool: Tensor
 
     def __init__(self, sizes: Sizes, settings: MtcfSettings, generator: torch.Generator) -> None:
         super().__init__()
@@ -33,6 +34,7 @@ class Mtcf(Method):
         # Inlier targets of the pool, 0 at first, and behind it of the labeled images, always 1.
         targets = [torch.zeros(sizes.pool), torch.ones(sizes.num_labeled)]
         self.register_buffer("target", torch.cat(targets))
+        self.register_buffer("tau_pool", torch.zeros(()))  # Otsu's of the pool's targets
         self.history = InlierHistory(sizes.pool + sizes.num_labeled, settings.history)
 
     def is_warm(self, clock: Clock) -> bool:
@@ -49,18 +51,17 @@ class Mtcf(Method):
         return self.inliers.mask if stream == "unlabeled" else None
 
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
-        """The last epoch's predictions enter the history; its mean becomes the target when full."""
-        if clock.epoch > 0:
-            mean = self.history.close_epoch(clock.epoch, otherwise=self.target)
-            if clock.epoch >= self.settings.history:
-                self.target[: self.pool] = mean[: self.pool]
-        self.inliers.choose(self.target[: self.pool] >= self.pool_threshold())
+        """When the history is full its mean becomes the target."""
+        if clock.epoch >= self.settings.history:
+            self.target[: self.pool] = self.history.mean(otherwise=self.target)[: self.pool]
+        self.tau_pool.copy_(otsu_threshold(self.target[: self.pool]))
+        self.inliers.choose(self.target[: self.pool] >= self.tau_pool)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         joint, is_warm = step.batch.more["joint"], self.is_warm(step.clock)
         features = step.encode(joint.weak[0], frozen=is_warm)
         logits = self.inlier_head(features).float().squeeze(1)
-        self.history.note(joint.index, logits.detach().sigmoid())
+        self.history.note(joint.index, logits.detach().sigmoid(), step.clock.epoch)
         terms = {
             "inliers": F.binary_cross_entropy_with_logits(logits, self.target[joint.index])  # L_d
         }
@@ -77,19 +78,16 @@ class Mtcf(Method):
             "unlabeled": weight * mixed.squared_error(),  # MixMatch Eq. (4)
         }
 
-    def pool_threshold(self) -> Tensor:
-        return otsu_threshold(self.target[: self.pool])
-
     def score(self, features: Tensor) -> Tensor:
         logits: Tensor = self.inlier_head(features)
         return logits.float().squeeze(1).sigmoid()
 
     def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
         """Otsu of the pool's targets as training left them (the benchmark's own rule)."""
-        return self.pool_threshold()
+        return self.tau_pool
 
     def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        return self.target[index] >= self.pool_threshold()
+        return self.target[index] >= self.tau_pool
 
 
 class InlierHistory(nn.Module):
@@ -98,31 +96,21 @@ class InlierHistory(nn.Module):
     training_only = True
     columns: Tensor
     is_filled: Tensor
-    value: Tensor
-    seen: Tensor
 
     def __init__(self, size: int, epochs: int) -> None:
         super().__init__()
         self.register_buffer("columns", torch.zeros(size, epochs))
         self.register_buffer("is_filled", torch.zeros(size, epochs, dtype=torch.bool))
-        self.register_buffer("value", torch.zeros(size))
-        self.register_buffer("seen", torch.zeros(size, dtype=torch.bool))
 
     @torch.no_grad()
-    def note(self, index: Tensor, value: Tensor) -> None:
-        self.value[index] = value
-        self.seen[index] = True
+    def note(self, index: Tensor, value: Tensor, epoch: int) -> None:
+        """In place of what an image had `epochs` ago; one that is not drawn keeps that entry."""
+        column = epoch % self.columns.shape[1]
+        self.columns[index, column] = value
+        self.is_filled[index, column] = True
 
-    @torch.no_grad()
-    def close_epoch(self, done: int, otherwise: Tensor) -> Tensor:
-        """File what was noted, as the `done`-th epoch, and return the mean entry of every image.
-
-        An image that the epoch did not draw keeps its older entry; one that was never drawn has
-        what `otherwise` says (pools that an epoch does not cover; our choice).
-        """
-        column = (done - 1) % self.columns.shape[1]
-        self.columns[:, column] = torch.where(self.seen, self.value, self.columns[:, column])
-        self.is_filled[:, column] |= self.seen
-        self.seen.fill_(False)
+    def mean(self, otherwise: Tensor) -> Tensor:
+        """Of every image's entries; of an image that was never drawn what `otherwise` says (pools
+        that an epoch does not cover; our choice)."""
         count = self.is_filled.sum(dim=1)
         return torch.where(count > 0, self.columns.sum(dim=1) / count.clamp_min(1), otherwise)

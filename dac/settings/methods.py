@@ -7,7 +7,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dac.settings.base import Count, DataName, Name, NonNegative, Positive, Probability, Section
+from dac.settings.base import (
+    Count,
+    DataName,
+    FirstEpoch,
+    Name,
+    NonNegative,
+    Positive,
+    Probability,
+    Section,
+)
 from dac.settings.method_base import GRADIENT, Common, Forwards, WithConfidence
 from dac.settings.open_set import (
     IOMatchSettings,
@@ -45,7 +54,7 @@ class FixMatchSettings(WithConfidence):
     tau: Probability
     hard_label: bool
     """One-hot pseudo-labels (Eq. 3) or the soft ones of the released configs."""
-    start_epoch: Annotated[int, Field(ge=0)]
+    start_epoch: FirstEpoch
     """First epoch with the unlabeled loss."""
 
     def forwards(self, epoch: int) -> Forwards:
@@ -133,9 +142,7 @@ class DacSettings(Common):
     """Whether min, max and Otsu look at pool items not visited yet (their score is still zero)."""
     minmax_eps: NonNegative
     otsu_eps: NonNegative
-    otsu_every: Count
-    """Steps between recomputations of tau_open."""
-    warmup_epochs: Annotated[int, Field(ge=0)]
+    warmup_epochs: FirstEpoch
     """Epochs without L_u(f, omega) and L_kd."""
     rejection: bool
     """False: omega is 1 (the ablation rows without soft rejection)."""

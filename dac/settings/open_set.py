@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dac.settings.base import Count, NonNegative, Positive, Probability
+from dac.settings.base import Count, FirstEpoch, NonNegative, Positive, Probability
 from dac.settings.method_base import GRADIENT, Common, Forwards
 
 
 class MtcfSettings(Common):
     labeled_views: Literal[1]
-    warmup_epochs: Annotated[int, Field(ge=0)]
+    warmup_epochs: FirstEpoch
     """Epochs that train the inlier head only."""
     history: Count
     """Epochs whose inlier predictions are averaged."""
@@ -27,7 +27,7 @@ class MtcfSettings(Common):
 
 
 class OpenMatchSettings(Common):
-    start_epoch: Annotated[int, Field(ge=0)]
+    start_epoch: FirstEpoch
     """First epoch with FixMatch on the images taken for inliers."""
     lambda_em: NonNegative
     """Weight of the detectors' entropy."""
@@ -44,7 +44,7 @@ class OpenMatchSettings(Common):
 
 
 class SafeStudentSettings(Common):
-    warmup_epochs: Annotated[int, Field(ge=0)]
+    warmup_epochs: FirstEpoch
     """Epochs of labels only, in which the averaged weights are the live ones."""
     seen_from: Probability
     """Share of the ranked pool below the images taken for known classes."""
@@ -68,7 +68,7 @@ class SafeStudentSettings(Common):
 
 class OspSettings(Common):
     labeled_views: Literal[1]
-    pruning_epoch: Annotated[int, Field(ge=0)]
+    pruning_epoch: FirstEpoch
     """First epoch of stage 2."""
     filter_every: Count
     """Epochs between two choices of inliers and outliers."""
@@ -103,7 +103,7 @@ class OspSettings(Common):
 
 
 class SsbSettings(Common):
-    detector_epoch: Annotated[int, Field(ge=0)]
+    detector_epoch: FirstEpoch
     """First epoch of stage 2."""
     hidden: Count
     """Width of the hidden layers of both heads."""
@@ -127,7 +127,7 @@ class IOMatchSettings(Common):
     tau: Probability
     open_tau: Probability
     """The open-set head learns targets at least this confident."""
-    open_start_epoch: Annotated[int, Field(ge=0)]
+    open_start_epoch: FirstEpoch
     """First epoch with the open-set head's loss."""
     alignment_batches: Annotated[int, Field(ge=0)]
     """Batches in the running mean of distribution alignment; 0: none."""
