@@ -40,8 +40,8 @@ class Finished:
 
     def share(self, metric: str) -> float | None:
         """A number between 0 and 1; None where there was nothing to measure."""
-        if metric not in self.metrics and metric.startswith("open.memory."):
-            return None  # only methods with a score memory have this rule
+        if metric not in self.metrics and metric.startswith("open.memory"):
+            return None  # only methods whose training ends with a threshold have this rule
         value = self.metrics.get(metric, "")
         if value is None or (type(value) in (int, float) and 0 <= value <= 1):
             return value

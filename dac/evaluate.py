@@ -8,7 +8,8 @@ Thresholds are labeled by where they come from:
   published     the method's own rule (docs/protocol.md, "Decision rules")
   transductive  Otsu on the test scores, for every method
   inductive     Otsu on the scores of the training pool: nothing of the test set is used
-  memory        where training ends with a threshold (DAC, Safe-Student, UAGreg): that one
+  memory        where training ends with a threshold (DAC, Safe-Student, UAGreg): that one;
+                UAGreg has a second, memory_upper
 And `kept`, what training itself takes for inliers in the pool.
 """
 
@@ -33,9 +34,9 @@ from dac.methods import build_network
 from dac.methods.base import Method, Network
 from dac.metrics import (
     auroc,
+    closed_set_accuracy,
     open_set_balanced_accuracy,
     rates,
-    top_k_accuracy,
 )
 from dac.otsu import otsu_threshold
 from dac.params import DEFAULT_PATH, Params, Run, load
@@ -121,7 +122,7 @@ def evaluate(
             "best": max(accuracies),  # a method's best network may have to be of a later stage
             "last": accuracies[-1],
             "median_of_last": float(np.median(accuracies[-last_evaluations:])),
-            "top5": top_k_accuracy(data.test_labels, test.logits, data.num_known),
+            "top5": closed_set_accuracy(data.test_labels, test.ranking, data.num_known),
         },
         "best_step": model["best"]["step"],
         "auroc": auroc(data.is_known_test, test.scores),
@@ -183,9 +184,7 @@ def decisions(method: Method, test: Outputs, pool: Outputs) -> dict[str, Decisio
         "transductive": float(otsu_threshold(test_scores)),
         "inductive": float(otsu_threshold(pool_scores)),
     }
-    memory = method.trained_threshold()
-    if memory is not None:
-        found["memory"] = float(memory)
+    found |= {name: float(value) for name, value in method.trained_thresholds().items()}
     if test.accepted is None:
         found["published"] = float(method.threshold(test_scores, pool_scores))
     found |= {"reject_nothing": -np.inf, "reject_everything": np.inf}

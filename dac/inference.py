@@ -16,7 +16,7 @@ from dac.methods.base import Network
 class Outputs:
     """One row per image."""
 
-    logits: np.ndarray  # n x C
+    ranking: np.ndarray  # n x 5, the target head's likeliest classes; a pool's logits are too many
     scores: np.ndarray  # n, high for inliers
     accepted: np.ndarray | None = None  # n, the method's own decision, where it is no threshold
     kept: np.ndarray | None = (
@@ -26,7 +26,7 @@ class Outputs:
 
     @property
     def predictions(self) -> np.ndarray:
-        return self.logits.argmax(axis=1)
+        return self.ranking[:, 0]
 
 
 @torch.no_grad()
@@ -48,11 +48,12 @@ def predict(
     """
     rows = np.arange(len(images)) if index is None else index
     method = network.method
-    logits, scores, accepted, kept = [], [], [], []
+    ranking, scores, accepted, kept = [], [], [], []
     sums: dict[int, list[Tensor]] = {}
     with evaluating(network):
         for start, features in _features(network, images, rows, _evaluation(policy), batch, device):
-            logits.append(method.logits(features).float())
+            logits = method.logits(features).float()
+            ranking.append(logits.topk(min(5, logits.shape[1]), dim=1).indices)
             scores.append(method.score(features).float())
             accepted.append(method.accepts(features))
             positions = torch.arange(start, start + len(features), device=device)
@@ -60,7 +61,7 @@ def predict(
             if groups is not None:
                 _add_agreement(sums, network, features, groups[start : start + batch])
     return Outputs(
-        logits=torch.cat(logits).cpu().numpy(),
+        ranking=torch.cat(ranking).cpu().numpy(),
         scores=torch.cat(scores).cpu().numpy(),
         accepted=_joined(accepted),
         kept=_joined(kept),

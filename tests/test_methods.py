@@ -272,7 +272,7 @@ def test_closed_set_methods_score_by_confidence_and_reject_below_095(method: str
     expected = toy.method.head(features).softmax(dim=1).max(dim=1).values
     assert torch.equal(toy.method.score(features), expected)
     assert toy.method.threshold(expected, expected).item() == pytest.approx(0.95)
-    assert toy.method.agreement(features) is None and toy.method.trained_threshold() is None
+    assert toy.method.agreement(features) is None and toy.method.trained_thresholds() == {}
 
 
 @pytest.mark.parametrize("method", ["dac", "dac-released"])
@@ -300,7 +300,7 @@ def test_trained_threshold_is_tau_open_on_the_scale_of_the_raw_consensus(method:
         toy.step(step)
     memory = toy.method.memory
     tau_open = otsu_threshold(memory.score, memory.counted())
-    found = toy.method.trained_threshold()
+    (found,) = toy.method.trained_thresholds().values()
     assert memory.normalize(found).item() == pytest.approx(tau_open.item(), abs=1e-4)
     low, high = memory.range()
     assert low < found < high

@@ -276,4 +276,4 @@ def test_score_is_the_discrepancy_and_the_threshold_otsus_of_the_test_scores(for
     scores = toy.method.score(features)
     assert torch.equal(scores, expected)
     assert torch.equal(toy.method.threshold(scores[:50], scores), otsu_threshold(scores[:50]))
-    assert toy.method.trained_threshold() == toy.method.unseen_below
+    assert toy.method.trained_thresholds() == {"memory": toy.method.unseen_below}

@@ -244,6 +244,7 @@ def test_score_is_the_open_heads_confidence_and_thresholds_say_what_is_kept() ->
     assert scores.numpy() == pytest.approx(softmax(logits / 0.9).max(axis=1), rel=1e-5)
     kept = method.keeps(features, torch.arange(POOL))
     assert torch.equal(kept, scores >= method.thresholds[1]) and 0 < kept.sum() < POOL
-    assert torch.equal(method.trained_threshold(), method.thresholds[0])
+    low, high = (method.trained_thresholds()[name] for name in ("memory", "memory_upper"))
+    assert torch.equal(torch.stack([low, high]), method.thresholds)
     assert torch.equal(method.threshold(scores[:40], scores), otsu_threshold(scores[:40]))
     assert scores.amin() >= 1 / NUM_KNOWN

@@ -254,9 +254,10 @@ class Method(nn.Module):
         """Whether a network at this point may become the best one."""
         return True
 
-    def trained_threshold(self) -> Tensor | None:
-        """The threshold that training ended with, on the scale of `score`, where there is one."""
-        return None
+    def trained_thresholds(self) -> dict[str, Tensor]:
+        """Thresholds that training ended with, on the scale of `score`: `memory`, and
+        `memory_upper` where inliers and outliers have one each."""
+        return {}
 
     def agreement(self, features: Tensor) -> Tensor | None:
         """Pairwise agreement of heads per image, B x K x K, where a method has several heads."""

@@ -136,11 +136,12 @@ class Dac(Method):
         """Those that Eq. (13) weighs with 1; all, while nothing is rejected and tau_open is 0."""
         return self.memory.score[index] >= self.tau_open
 
-    def trained_threshold(self) -> Tensor | None:
+    def trained_thresholds(self) -> dict[str, Tensor]:
         """tau_open, taken back through the min-max of Eq. (8)."""
+        if not self.settings.rejection:
+            return {}
         low, high = self.memory.range()
-        rejects = self.settings.rejection
-        return low + self.tau_open * (high - low + self.memory.eps) if rejects else None
+        return {"memory": low + self.tau_open * (high - low + self.memory.eps)}
 
     def agreement(self, features: Tensor) -> Tensor | None:
         """exp(-L1) of every head pair, B x K x K (Figs. 2 and 6)."""

@@ -102,8 +102,8 @@ class SafeStudent(Method):
         """Otsu on the test scores: no source has a rule (docs/protocol.md, "Safe-Student")."""
         return otsu_threshold(test_scores)
 
-    def trained_threshold(self) -> Tensor | None:
-        return self.unseen_below
+    def trained_thresholds(self) -> dict[str, Tensor]:
+        return {"memory": self.unseen_below}
 
     def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
         return self.seen.mask[index]

@@ -74,9 +74,9 @@ class UAGreg(Method):
         """Otsu on the test scores: no source has a rule (docs/protocol.md, "UAGreg")."""
         return otsu_threshold(test_scores)
 
-    def trained_threshold(self) -> Tensor | None:
-        """Below the lower one an image was an outlier."""
-        return self.thresholds[0]
+    def trained_thresholds(self) -> dict[str, Tensor]:
+        """Below the lower one an image was an outlier, at or above the upper one an inlier."""
+        return {"memory": self.thresholds[0], "memory_upper": self.thresholds[1]}
 
     def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
         """As L_u: at or above the upper threshold."""

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from dac.settings.base import Backbone, Count, DataName, Name, NonNegative, Positive, Section, Seed
 
-RULES = "published|transductive|inductive|memory|reject_nothing|reject_everything"
+RULES = "published|transductive|inductive|memory|memory_upper|reject_nothing|reject_everything"
 RATES = "balanced_accuracy|(pool_)?(inlier_recall|outlier_rejection)"
 Metric = Annotated[
     str,
