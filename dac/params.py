@@ -73,8 +73,9 @@ class Params:
             )
         method = _settings(entry, task.data)
         objective = self._objective(method, task.data)
-        for settings in filter(None, (method, objective)):
-            _check_stages(settings, train, f"{task_name} with {method_name}", self.path)
+        _check_stages(method, train, f"{task_name} with {method_name}", self.path)
+        if objective is not None:
+            _check_stages(objective, train, f"{task_name} with {method_name}", self.path)
         return Run(
             task_name=task_name,
             method_name=method_name,

@@ -156,7 +156,7 @@ def _of_scores(lab: Lab, made: Material) -> dict[str, Work]:
 
     return {
         "consensus, score memory, open-set targets": score,
-        "Otsu and omega": lambda: method.omega(made.score, lab.clock),
+        "Otsu and omega": lambda: method.omega(made.score),
         "distillation": distill,
     }
 
