@@ -195,7 +195,7 @@ def _stale_lines(stale: dict[Key, str], runs: Path) -> list[str]:
         it = runs / keys[0].folder if len(keys) == 1 else f"them below {runs}"
         lines.append(
             f"stale, not counted: {listed([_name(key) for key in keys])}: made with other "
-            f"parameters ({differing}); run `snakemake {target}` again or delete {it}"
+            f"parameters ({differing}); run `snakemake --cores all {target}` again or delete {it}"
         )
     return lines
 

@@ -24,7 +24,6 @@ class QueueAlignment(nn.Module):
     for classes about as rare as EPS.
     """
 
-    training_only = True
     means: Tensor
     position: Tensor
 
@@ -35,11 +34,15 @@ class QueueAlignment(nn.Module):
 
     @torch.no_grad()
     def forward(self, p: Tensor) -> Tensor:
-        """U x C -> U x C; the batch's mean takes the place of the oldest."""
+        """U x C -> U x C; the batch's mean takes the place of the oldest first."""
         oldest = (self.position % len(self.means)).view(1)
         self.means.index_copy_(0, oldest, p.mean(dim=0, keepdim=True))
         self.position.add_(1)
-        written = self.position.clamp(max=len(self.means))
+        return self.read(p)
+
+    def read(self, p: Tensor) -> Tensor:
+        """U x C -> U x C."""
+        written = self.position.clamp(1, len(self.means))
         return align(p, self.means.sum(dim=0) / written)
 
 

@@ -4,16 +4,14 @@ A run that several tables and figures name is one run. No torch in this file: th
 in every job.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from dac.params import Params, PretrainRun
-from dac.settings import Figure, Grid, Table
+from dac.settings import STAGE_TARGETS, Figure, Grid, Table
 
-STAGE_TARGETS = frozenset(
-    {"downloads", "data", "splits", "pretraining", "models", "runs", "tables", "figures", "summary"}
-)
 OF_EVERY_MODEL = ("models", "umap")  # figures that read outputs.npz, which other runs do not need
 
 
@@ -130,7 +128,8 @@ def targets(params: Params, found: Results) -> dict[str, list[str]]:
     file = params.file
     tables = {name: [table_file(name)] for name in file.aggregate.tables}
     figures = {name: [figure_file(name)] for name in file.figures.drawn}
-    return stages | tables | figures | _tasks(params)
+    short = {re.sub(r"^fig0", "fig", name): files for name, files in figures.items()}  # fig8
+    return stages | tables | figures | short | _tasks(params)
 
 
 def table_file(name: str) -> str:

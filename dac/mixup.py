@@ -68,6 +68,23 @@ class Mixed:
         return (self.u.float().softmax(dim=1) - self.u_target).square().mean(dim=1)
 
 
+def guess_and_mix(
+    method: "Method",
+    step: "Step",
+    generator: torch.Generator,
+    *,
+    temperature: float,
+    alpha: float,
+    interleaved: bool,
+) -> tuple[Mixed, Mix]:
+    """Guess the labels of both weak views, mix everything and run it; and how it was mixed."""
+    views, y = step.batch.u_weak, step.batch.y
+    guessed = guess(method, step, views, temperature)  # MixMatch Eqs. (6)-(7)
+    rows = len(y) + sum(map(len, views))
+    mix = draw_mix(rows, alpha, generator, y.device)  # MixMatch Eqs. (8)-(9)
+    return forward_mixed(method, step, views, guessed, mix, interleaved=interleaved), mix
+
+
 def forward_mixed(
     method: "Method",
     step: "Step",
@@ -75,7 +92,7 @@ def forward_mixed(
     guessed: Tensor,
     mix: Mix,
     *,
-    interleaved: bool = False,
+    interleaved: bool,
 ) -> Mixed:
     """Mix [x; both views] and run it in chunks of B, each normalised by itself.
 

@@ -6,10 +6,17 @@ A head gives 2 C logits; row 0 says "not mine", row 1 "mine", and the two sum to
 # B batch, C known classes
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+if TYPE_CHECKING:  # dac.methods imports this file
+    from dac.methods.base import Method
+
+
+CLAIMED = 0.5  # the larger of a detector's two probabilities
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,12 @@ class Detectors:
     def inlier(self, classes: Tensor) -> Tensor:
         """Probability that an image is of the class given for it: B."""
         return self.log_in.gather(1, classes[:, None]).squeeze(1).exp()
+
+
+def claims(method: "Method", detectors: nn.Module, features: Tensor) -> Tensor:
+    """a_in of the predicted class, the score of OpenMatch and SSB: B x d -> B."""
+    predicted = method.logits(features).argmax(dim=1)
+    return Detectors.of(detectors(features)).inlier(predicted)
 
 
 def hard_negative(found: Detectors, y: Tensor) -> Tensor:

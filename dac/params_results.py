@@ -4,13 +4,11 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, get_args
 
 from dac.params_wording import Fault, hint, mapping, under
-from dac.settings import SETTINGS, Backbone
+from dac.settings import SETTINGS, STAGE_TARGETS, Backbone
 
-TAKEN = {  # names of rules and of the targets of stages (dac/grid.py), which a result cannot have
+TAKEN = STAGE_TARGETS | {  # and names of rules, which a result cannot have
     *("all", "aggregate", "download", "evaluate", "figure", "outputs", "prepare", "pretrain"),
     *("report", "split", "table", "train"),
-    *("downloads", "data", "splits", "pretraining", "models", "runs", "tables", "figures"),
-    "summary",
 }
 
 

@@ -16,7 +16,7 @@ from dac import grid
 from dac.errors import exit_code_of
 from dac.grid import Key, Results
 from dac.params import DEFAULT_PATH, Params, PretrainRun, Run, load
-from dac.settings import GRADIENT, Backbone
+from dac.settings import GRADIENT, STAGE_TARGETS, Backbone
 
 
 def train_hours(params: Params, run: Run) -> float:
@@ -94,7 +94,7 @@ def _num_jobs(params: Params, results: Results, *, is_suite: bool) -> int:
             f for figure in results.figures.values() for f in grid.figure_inputs(params, figure)
         ]
         files |= {"runs": [*grid.of_runs(tables, "metrics.json"), *figures], "summary": []}
-    return sum(len(files[stage]) for stage in grid.STAGE_TARGETS)
+    return sum(len(files[stage]) for stage in STAGE_TARGETS)
 
 
 def _backbone(params: Params, key: Key) -> Backbone:
@@ -126,6 +126,7 @@ def describe(params: Params, suite: str | None) -> str:
     everything = cost(params, results, is_suite=True)
     rows.append(_row(f"suite {results.suite}", everything))
     lines = [*_aligned(rows), "", "shared runs are counted once in the last row"]
+    lines += ["hours: training and pre-training; every evaluation takes a GPU for minutes more"]
     lines += [f"longest chain: {everything.chain}, {everything.chain_hours:.1f} h"]
     return "\n".join([*lines, *_assumptions(params), *grid.left_out(params, grids)])
 

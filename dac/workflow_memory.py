@@ -8,6 +8,7 @@ over the folder whenever it is not the one last written or unpacked here.
 
 import gzip
 import io
+import json
 import tarfile
 import zlib
 from dataclasses import dataclass
@@ -24,10 +25,13 @@ class Memory:
     archive: Path
     stamp: Path
     """Holds the digest of the archive that the folder agrees with."""
+    untracked: frozenset[str] = frozenset()
+    """Rules whose outputs do not travel."""
 
     def save(self) -> None:
         """Equal folders give equal bytes, so that DVC sees no change where there is none."""
-        records = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        found = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        records = {path: content for path in found if self._travels(content := path.read_bytes())}
         if not records:
             return
         buffer = io.BytesIO()
@@ -35,8 +39,7 @@ class Memory:
             gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as packed,
             tarfile.open(fileobj=packed, mode="w") as archive,
         ):
-            for path in records:
-                content = path.read_bytes()
+            for path, content in records.items():
                 entry = tarfile.TarInfo(path.relative_to(self.folder).as_posix())
                 entry.size = len(content)
                 archive.addfile(entry, io.BytesIO(content))
@@ -58,6 +61,12 @@ class Memory:
             )
             return
         self._agree()
+
+    def _travels(self, record: bytes) -> bool:
+        try:
+            return json.loads(record)["rule"] not in self.untracked
+        except (ValueError, KeyError, TypeError):  # another format than today's
+            return True
 
     def _agree(self) -> None:
         write_text(self.stamp, digest(self.archive))

@@ -214,7 +214,10 @@ def test_a_run_of_other_parameters_is_missing_and_named(project, tmp_path, stage
     assert code == 0 and "18 of 18 runs missing" in err
     assert f"stale, not counted: {TASKS[0]}/dac seed1: made with other parameters" in err
     assert "(method.lambda_mi: 0.1 there, 0.5 asked for)" in err
-    assert f"run `snakemake {TASKS[0]}` again or delete {tmp_path / 'runs' / key.folder}" in err
+    assert (
+        f"run `snakemake --cores all {TASKS[0]}` again or delete {tmp_path / 'runs' / key.folder}"
+        in err
+    )
     assert len(pd.read_csv(tmp_path / "out" / "runs.csv")) == 0
 
 

@@ -1,10 +1,10 @@
-"""The memory bank of open-set distillation."""
+"""The memory bank of open-set distillation; OSP's by class, what is not in test_osp.py."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from dac.banks import Bank
+from dac.banks import Bank, ClassBank
 
 
 def make_bank(size: int = 5, dim: int = 2, classes: int = 3, seed: int = 0) -> Bank:
@@ -68,6 +68,19 @@ def test_state_dict_restores_rows_and_position() -> None:
         each.write(*rows(8, 9))
     assert torch.equal(bank.z, other.z) and torch.equal(bank.q, other.q)
     assert bank.position == other.position == 1
+
+
+def test_state_dict_restores_every_class_and_where_it_is_written_next() -> None:
+    bank, other = ClassBank(3, 4, 1), ClassBank(3, 4, 1)
+    bank.write(1.0 + torch.arange(8)[:, None], torch.tensor([0, 2, 2, 2, 2, 2, 2, 0]))  # 2 wraps
+    state = bank.state_dict()
+    assert state.keys() == {"features", "counts", "position"}
+    other.load_state_dict(state)
+    for each in (bank, other):
+        each.write(torch.tensor([[20.0], [21.0], [22.0]]), torch.tensor([0, 1, 2]))
+    assert other.features[..., 0].tolist() == [[1, 8, 20, 0], [21, 0, 0, 0], [6, 7, 22, 5]]
+    assert other.counts.tolist() == [3, 1, 4] and other.position.tolist() == [3, 1, 3]
+    assert all(torch.equal(a, b) for a, b in zip(bank.buffers(), other.buffers(), strict=True))
 
 
 def test_lower_precision_rows_are_stored_as_float32() -> None:

@@ -6,46 +6,57 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 import toy
 from sklearn.metrics import balanced_accuracy_score
 from toy import TASK
 
 from dac import checkpoint
-from dac.evaluate import decisions, evaluate, predictions
-from dac.inference import Outputs, predict
+from dac.augment import evaluation
+from dac.evaluate import decisions, evaluate, load_network, predictions
+from dac.inference import Outputs, evaluating, predict
 from dac.train import start
 
 RULES = {"published", "transductive", "inductive", "reject_nothing", "reject_everything"}
+MEMORY = {"dac": {"memory"}, "uagreg": {"memory", "memory_upper"}}
+METHODS = ("labeled-only", "fixmatch", "osp", "iomatch", "uagreg", "dac")
 
 
 @pytest.fixture(scope="module")
 def runs(root, params, tmp_path_factory):
     folders = {}
-    for method in ("labeled-only", "fixmatch", "dac"):
+    for method in METHODS:
         folders[method] = tmp_path_factory.mktemp("runs") / method
         toy.train_here(params, method, root, folders[method])
     return folders
 
 
-def evaluated(params, method, root, runs):
-    data = toy.toy_data(params, method, root)
+def finished(params, method, root, runs):
+    """The run, its data and its model file."""
     model = checkpoint.from_file(runs[method] / "model.pt")
-    return data, *evaluate(params.run(TASK, method, 1), data, model, 20, toy.CPU)
+    return params.run(TASK, method, 1), toy.toy_data(params, method, root), model
 
 
-@pytest.mark.parametrize("method", ["labeled-only", "fixmatch", "dac"])
+def evaluated(params, method, root, runs):
+    run, data, model = finished(params, method, root, runs)
+    return data, *evaluate(run, data, model, 20, toy.CPU)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_every_method_reports_every_rule(method, params, root, runs):
     _, metrics, _ = evaluated(params, method, root, runs)
-    assert set(metrics["open"]) - {"memory"} == RULES
-    assert ("memory" in metrics["open"]) == (method == "dac")
+    assert set(metrics["open"]) == RULES | MEMORY.get(method, set())
     for rule in metrics["open"].values():
         assert all(0 <= v <= 1 for k, v in rule.items() if k != "threshold")
 
 
-@pytest.mark.parametrize("method", ["fixmatch", "dac"])
+@pytest.mark.parametrize("method", METHODS[1:])
 def test_the_kept_arrays_reproduce_the_reported_numbers(method, params, root, runs):
     data, metrics, arrays = evaluated(params, method, root, runs)
-    accepted = arrays["test_scores"] >= metrics["open"]["published"]["threshold"]
+    accepted, threshold = arrays["test_accepted"], metrics["open"]["published"]["threshold"]
+    assert np.isnan(threshold) == (method == "iomatch")
+    if method != "iomatch":
+        assert np.array_equal(accepted, arrays["test_scores"] >= threshold)
     predicted = np.where(accepted, arrays["test_predictions"], data.num_known)
     labels = np.minimum(arrays["test_labels"], data.num_known)
     expected = balanced_accuracy_score(labels, predicted)
@@ -54,6 +65,53 @@ def test_the_kept_arrays_reproduce_the_reported_numbers(method, params, root, ru
     best = np.mean(arrays["test_predictions"][known] == labels[known])
     assert metrics["closed"]["best"] == pytest.approx(best), "evaluated at the best checkpoint"
     assert metrics["open"]["published"]["inlier_recall"] == pytest.approx(accepted[known].mean())
+
+
+def test_uagreg_is_judged_by_both_thresholds_of_its_model_file(params, root, runs):
+    run, data, model = finished(params, "uagreg", root, runs)
+    _, arrays = evaluate(run, data, model, 20, toy.CPU)
+    thresholds = model["best"]["network"]["method.thresholds"]
+    thresholds.copy_(torch.from_numpy(np.quantile(arrays["pool_scores"], [0.3, 0.7])))
+    metrics, _ = evaluate(run, data, model, 20, toy.CPU)
+    scores, is_known = arrays["pool_scores"], data.pool_labels < data.num_known
+    for name, threshold in zip(("memory", "memory_upper"), thresholds.numpy(), strict=True):
+        rule = metrics["open"][name]
+        assert rule["threshold"] == threshold
+        expected = (scores[is_known] >= threshold).mean()
+        assert rule["pool_inlier_recall"] == pytest.approx(expected, abs=1e-6)
+    assert metrics["kept"].items() <= metrics["open"]["memory_upper"].items()
+    assert not metrics["kept"].items() <= metrics["open"]["memory"].items()
+
+
+def test_iomatch_is_judged_by_its_open_heads_argmax_and_has_no_threshold(params, root, runs):
+    run, data, model = finished(params, "iomatch", root, runs)
+    network = load_network(run, data, model["best"]["network"], toy.CPU)
+    with torch.no_grad(), evaluating(network):
+        images = evaluation(torch.from_numpy(data.test_images), data.policy)
+        logits = network.method.open_head(network.method.projection(network.encode(images)))
+    margin = logits[:, :-1].amax(dim=1) - logits[:, -1]
+    shift = margin.quantile(0.4)  # a dozen steps leave all on one side
+    model["best"]["network"]["method.open_head.bias"][-1] += shift
+    metrics, arrays = evaluate(run, data, model, 20, toy.CPU)
+    clear = (margin - shift).abs() > 1e-5
+    expected = (margin > shift)[clear].numpy()
+    assert np.array_equal(arrays["test_accepted"][clear], expected) and 0.5 < expected.mean() < 0.7
+    assert np.isnan(arrays["published_threshold"]) and clear.float().mean() > 0.9
+    is_known, published = data.is_known_test, metrics["open"]["published"]
+    assert published["inlier_recall"] == arrays["test_accepted"][is_known].mean()
+    assert published["outlier_rejection"] == 1 - arrays["test_accepted"][~is_known].mean()
+    assert metrics["kept"]["pool_inlier_recall"] != published["pool_inlier_recall"]
+
+
+def test_osp_is_evaluated_without_its_bank_and_accepts_above_otsu_of_the_pool(params, root, runs):
+    run, data, model = finished(params, "osp", root, runs)
+    weights = model["best"]["network"]
+    left_out = load_network(run, data, weights, toy.CPU).state_dict().keys() - weights.keys()
+    assert left_out == {f"method.bank.{name}" for name in ("features", "counts", "position")}
+    metrics, arrays = evaluate(run, data, model, 20, toy.CPU)
+    above = arrays["pool_scores"] > np.float32(metrics["open"]["inductive"]["threshold"])
+    assert np.array_equal(arrays["pool_accepted"], above) and 0 < above.mean() < 1
+    assert metrics["kept"].items() <= metrics["open"]["published"].items()
 
 
 def test_the_anchors_are_closed_accuracy_scaled_and_one_class_of_all(params, root, runs):

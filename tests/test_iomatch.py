@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, toy_run
+from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, toy_run
 
 from dac.evaluate import decisions
 from dac.inference import Outputs, evaluating
@@ -174,6 +174,14 @@ def test_open_set_head_begins_after_the_first_epoch() -> None:
     toy = iomatch()
     assert "open_set" not in toy.terms(0) and "open_set" not in toy.terms(AFTER - 1)
     assert "open_set" in toy.terms(AFTER) and "unlabeled" in toy.terms(0)
+
+
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_best_network_is_of_an_epoch_that_trains_the_open_set_head(start: int) -> None:
+    toy, first = iomatch(0, open_start_epoch=start), start * STEPS_PER_EPOCH
+    for step in (0, max(first - 1, 0), first, first + 1):
+        assert toy.method.is_selectable(clock(step)) == (step >= first)
+        assert ("open_set" in toy.terms(step)) == (step >= first)
 
 
 # --- gradients ----------------------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""Parts of the training loop: learning rate, parameter groups, meter, what evaluation is given."""
+"""Parts of the training loop: learning rate, parameter groups, meter, averaging, what evaluation is
+given."""
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from toy_runs import PARAMS, Toy, toy_run
+from toy_runs import PARAMS, Toy, fitted, toy_run
 
 from dac.course import Meter
 from dac.errors import RunFailed
@@ -151,6 +153,32 @@ def test_meter_goes_on_after_a_restart() -> None:
     for meter in (whole, second):
         meter.add(1, {"a": scalar(2.5)})
     assert whole.row() == second.row() == {"a": 2.0}
+
+
+# --- averaging ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warmup_epochs", [0, 1, 2])
+def test_average_equals_the_live_weights_in_a_warm_up_and_lags_behind_from_its_end(
+    warmup_epochs: int,
+) -> None:
+    toy = Toy(toy_run("safe-student", warmup_epochs=warmup_epochs))
+    weights = nn.utils.parameters_to_vector
+    live = [weights(toy.ema.live.values())]  # before the first step and after each
+    average = list(live)
+
+    def note(progress: Progression) -> None:
+        live.append(weights(progress.ema.live.values()))
+        average.append(weights(progress.ema.average.values()))
+
+    fitted(toy, save=note, checkpoint_every=1)
+    assert not any(torch.equal(before, after) for before, after in pairwise(live))
+    first = 1 + 6 * warmup_epochs
+    assert all(map(torch.equal, average[:first], live[:first]))
+    for step in range(first, 1 + 12):
+        expected = torch.lerp(average[step - 1], live[step], 1 - toy.ema.decay)
+        assert torch.allclose(average[step], expected, rtol=1e-6, atol=1e-8)
+        assert not torch.equal(average[step], live[step])
 
 
 # --- clock, best, evaluated state ---------------------------------------------------------------

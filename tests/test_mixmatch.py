@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from test_mixup import plain_interleave
 from torch import Tensor, nn
 from torch.nn import functional as F
 from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, clock, toy_run
@@ -51,6 +52,7 @@ class Plain:
     network: nn.Module
     share: float  # lambda'
     partner: list[int]
+    order: list[int]  # of rows in the chunks
 
     @classmethod
     def before_step(cls, toy: Toy, alpha: float = SETTINGS["alpha"]) -> "Plain":
@@ -59,7 +61,10 @@ class Plain:
         uniform = torch.rand((), generator=draw, dtype=torch.float64).item()
         drawn = stats.beta.ppf(uniform, alpha, alpha)
         partner = torch.randperm(BATCH + 2 * U, generator=draw).tolist()
-        return cls(copy.deepcopy(toy.network).train(), max(drawn, 1 - drawn), partner)
+        chunks = 1 + 2 * MU
+        is_plain = not toy.run.method.interleaved
+        order = list(range(chunks * BATCH)) if is_plain else plain_interleave(chunks, BATCH)
+        return cls(copy.deepcopy(toy.network).train(), max(drawn, 1 - drawn), partner, order)
 
     def logits(self, images: np.ndarray) -> np.ndarray:
         """Normalised by exactly these images."""
@@ -85,9 +90,12 @@ class Plain:
     def terms(self, batch: Batch, omega: np.ndarray | None = None) -> tuple[float, np.ndarray]:
         """L_X, and every row of L_U without lambda_u and ramp."""
         images, targets = self.mixed(batch)
-        chunks = [self.logits(images[i : i + BATCH]) for i in range(0, len(images), BATCH)]
-        supervised = -(targets[:BATCH] * np.log(softmax(chunks[0]))).sum(axis=1).mean()
-        gap = softmax(np.concatenate(chunks[1:])) - targets[BATCH:]
+        in_chunks = [self.order[i : i + BATCH] for i in range(0, len(images), BATCH)]
+        p = np.empty_like(targets)
+        for rows in in_chunks:
+            p[rows] = softmax(self.logits(images[rows]))
+        supervised = -(targets[:BATCH] * np.log(p[:BATCH])).sum(axis=1).mean()
+        gap = (p - targets)[BATCH:]
         unlabeled = (gap**2).sum(axis=1) / NUM_KNOWN
         if omega is not None:
             weights = [1.0] * BATCH + list(omega) + list(omega)
@@ -98,9 +106,14 @@ class Plain:
         return supervised, unlabeled
 
 
-@pytest.mark.parametrize(("alpha", "labeled_views"), [(0.5, 1), (0.75, 2)])
-def test_terms_equal_plain_numpy_over_several_steps(alpha: float, labeled_views: int) -> None:
-    toy = mixmatch(alpha=alpha, labeled_views=labeled_views)  # a second view is not mixed
+@pytest.mark.parametrize(
+    ("alpha", "labeled_views", "interleaved"), [(0.5, 1, False), (0.75, 2, True), (0.5, 1, True)]
+)
+def test_terms_equal_plain_numpy_over_several_steps(
+    alpha: float, labeled_views: int, interleaved: bool
+) -> None:
+    differences = {"labeled_views": labeled_views, "interleaved": interleaved}
+    toy = mixmatch(alpha=alpha, **differences)  # a second view is not mixed
     for step in (40, HALF_WAY, RAMPED + 1):
         plain, batch = Plain.before_step(toy, alpha), toy.batch()
         supervised, unlabeled = plain.terms(batch)
@@ -162,11 +175,12 @@ def test_every_step_draws_a_new_mix_from_the_methods_stream() -> None:
 # --- batch norm ---------------------------------------------------------------------------------
 
 
-def test_running_statistics_follow_the_first_chunk_only_to_the_bit() -> None:
-    toy = mixmatch()
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_running_statistics_follow_the_first_chunk_only_to_the_bit(interleaved: bool) -> None:
+    toy = mixmatch(interleaved=interleaved)
     plain, batch = Plain.before_step(toy), toy.batch()
     rows, share = torch.cat([*batch.x, *batch.u_weak]), plain.share
-    first = (share * rows + (1 - share) * rows[plain.partner])[:BATCH]
+    first = (share * rows + (1 - share) * rows[plain.partner])[plain.order[:BATCH]]
     plain.network.backbone(first)
     toy.terms(RAMPED, batch)
     assert is_same(statistics(toy.network), statistics(plain.network))
@@ -196,8 +210,9 @@ def test_gradient_is_that_of_constant_targets() -> None:
     toy = mixmatch()
     plain, batch = Plain.before_step(toy), toy.batch()
     images, targets = (torch.from_numpy(rows).float() for rows in plain.mixed(batch))
-    rows = [toy.method.head(toy.network.backbone(chunk)) for chunk in images.split(BATCH)]
-    logits = torch.cat(rows)
+    chunks = images[plain.order].split(BATCH)
+    logits = torch.cat([toy.method.head(toy.network.backbone(chunk)) for chunk in chunks])
+    logits = logits[torch.tensor(plain.order).argsort()]
     supervised = F.cross_entropy(logits[:BATCH], targets[:BATCH])
     gap = logits[BATCH:].softmax(dim=1) - targets[BATCH:]
     expected = {"supervised": supervised, "unlabeled": 3 * gap.square().mean(dim=1)}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from dac.mixup import Mix, Mixed, draw_mix, ramp, sharpen
+from dac.mixup import Mix, Mixed, draw_mix, interleaving, ramp, sharpen
 
 CPU = torch.device("cpu")
 ALPHAS = (0.1, 0.5, 0.75, 1.0, 4.0)
@@ -190,3 +190,29 @@ def test_half_precision_logits_are_widened_before_the_softmax() -> None:
 )
 def test_ramp_by_hand(step: int, share: float, expected: float) -> None:
     assert ramp(step, 1000, share) == pytest.approx(expected)
+
+
+# --- interleaving -------------------------------------------------------------------------------
+
+
+def plain_interleave(chunks: int, size: int) -> list[int]:
+    """Chunk 0 and chunk i exchange their i-th part."""
+    rows = [[c * size + i for i in range(size)] for c in range(chunks)]
+    for c in range(1, chunks):
+        for i in range(size * c // chunks, size * (c + 1) // chunks):
+            rows[0][i], rows[c][i] = rows[c][i], rows[0][i]
+    return [row for chunk in rows for row in chunk]
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 16), st.integers(1, 70))
+def test_interleaving_is_a_plain_exchange_and_twice_changes_nothing(chunks: int, size: int) -> None:
+    order = interleaving(chunks, size)
+    assert order.tolist() == plain_interleave(chunks, size)
+    assert order.sort().values.tolist() == list(range(chunks * size))
+    assert order[order].tolist() == list(range(chunks * size))
+
+
+@pytest.mark.parametrize(("chunks", "size"), [(15, 64), (7, 8), (5, 64), (8, 8), (1, 3)])
+def test_first_chunk_has_rows_of_every_chunk(chunks: int, size: int) -> None:
+    assert set((interleaving(chunks, size)[:size] // size).tolist()) == set(range(chunks))

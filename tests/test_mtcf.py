@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 from skimage.filters import threshold_otsu
+from test_mixup import plain_interleave
 from torch import Tensor, nn
 from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, toy_run
 
 from dac.methods.base import Batch, Drawn, Step
 from dac.methods.mtcf import InlierHistory
-from dac.mixup import Mix, forward_mixed, interleaving
+from dac.mixup import Mix, forward_mixed
 
 U, LABELED = BATCH * MU, 2 * NUM_KNOWN
 WARM = STEPS_PER_EPOCH
@@ -29,6 +28,13 @@ def mtcf(**differences: Any) -> Toy:
         toy.step(step)
     toy.method.target[:POOL] = torch.rand(POOL, generator=torch.Generator().manual_seed(3))
     return toy
+
+
+def drawn(toy: Toy, values: Tensor) -> None:
+    """A full history in which every image of the pool has the same entry in every epoch."""
+    toy.method.history.columns[:POOL] = values[:, None]
+    toy.method.history.is_filled.fill_(True)
+    toy.method.start_epoch(clock(toy.run.method.history * STEPS_PER_EPOCH), toy.scan)
 
 
 def statistics(network: nn.Module) -> dict[str, Tensor]:
@@ -59,7 +65,9 @@ def test_targets_of_the_pool_follow_a_plain_ring_once_it_is_full(history: int) -
             drawn = [row[~np.isnan(row)] for row in columns[:POOL]]
             expected = [row.mean() if len(row) else 0.0 for row in drawn]
             assert toy.method.target[:POOL].numpy() == pytest.approx(expected, abs=1e-6)
-            assert 0 < toy.method.inliers.mask.sum() < POOL
+            tau = threshold_otsu(np.array([row.mean() for row in drawn if len(row)]))
+            chosen = [not len(row) or row.mean() >= tau for row in drawn]  # none undrawn left out
+            assert toy.method.inliers.mask.tolist() == chosen
         assert (toy.method.target[POOL:] == 1).all()
         for _ in range(6):  # steps, which meet some images twice and some not at all
             index = draw.permutation(POOL + LABELED)[:BATCH]
@@ -70,13 +78,26 @@ def test_targets_of_the_pool_follow_a_plain_ring_once_it_is_full(history: int) -
 
 
 def test_an_image_that_an_epoch_did_not_draw_keeps_its_older_entry() -> None:
-    history = InlierHistory(3, epochs=2)
+    mean, is_drawn = noted("older").mean()
+    assert mean.tolist() == pytest.approx([(0.4 + 0.6) / 2, 0.8, 0])
+    assert is_drawn.tolist() == [True, True, False]
+
+
+def test_an_image_that_an_epoch_did_not_draw_counts_as_zero_in_the_benchmark() -> None:
+    mean, is_drawn = noted("zero").mean()
+    assert mean.tolist() == pytest.approx([(0.4 + 0.6) / 2, 0, 0])  # the 0.8 is overwritten
+    assert is_drawn.all()
+
+
+def noted(undrawn: str) -> InlierHistory:
+    """Three epochs that draw the first image, and the second in the first of them."""
+    history = InlierHistory(3, epochs=2, undrawn=undrawn)
     for epoch, first in enumerate((0.2, 0.4, 0.6)):
+        history.begin(epoch)
         history.note(torch.tensor([0]), torch.tensor([first]), epoch)
         if epoch == 0:
             history.note(torch.tensor([1]), torch.tensor([0.8]), epoch)
-    found = history.mean(otherwise=torch.tensor([0.3, 0.3, 0.3]))
-    assert found.tolist() == pytest.approx([(0.4 + 0.6) / 2, 0.8, 0.3])  # the last never drawn
+    return history
 
 
 def test_a_step_notes_the_probabilities_of_its_joint_images() -> None:
@@ -92,15 +113,23 @@ def test_a_step_notes_the_probabilities_of_its_joint_images() -> None:
     assert torch.allclose(history.columns[joint.index, column], expected, atol=1e-6)
 
 
+def test_inlier_loss_by_hand() -> None:
+    # logit log 3 is a probability of 3/4; with a target of 1/2 that is -(log 3/4 + log 1/4) / 2
+    toy = mtcf()
+    toy.method.inlier_head.weight.data.zero_()
+    toy.method.inlier_head.bias.data.fill_(np.log(3))
+    toy.method.target.fill_(0.5)
+    assert toy.terms(0)["inliers"].item() == pytest.approx(-np.log(3 / 16) / 2, rel=1e-5)
+
+
 # --- the choice ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
 def test_everything_is_selected_while_targets_are_equal(value: float) -> None:
     toy = mtcf()
-    toy.method.target[:POOL] = value
     toy.method.inliers.mask.fill_(False)
-    toy.method.start_epoch(clock(0), toy.scan)
+    drawn(toy, torch.full((POOL,), value))
     assert toy.method.selected("unlabeled").all() and toy.method.selected("joint") is None
     assert all(term.isfinite().all() for term in toy.terms(WARM).values())
 
@@ -108,15 +137,15 @@ def test_everything_is_selected_while_targets_are_equal(value: float) -> None:
 def test_targets_at_or_above_otsus_threshold_are_selected_kept_and_give_the_threshold() -> None:
     toy = mtcf()
     method, none = toy.method, torch.zeros(0)
-    method.start_epoch(clock(0), toy.scan)
+    drawn(toy, method.target[:POOL].clone())
     targets = method.target[:POOL].double().numpy()
     expected = targets >= threshold_otsu(targets)
     assert method.selected("unlabeled").tolist() == expected.tolist()
     assert 0 < expected.sum() < POOL
     assert method.keeps(none, torch.arange(POOL)).tolist() == expected.tolist()
     assert method.threshold(none, none).item() == pytest.approx(threshold_otsu(targets), rel=1e-6)
-    method.target[POOL:] = 77.0  # labeled ones do not enter
-    method.start_epoch(clock(0), toy.scan)
+    method.history.columns[POOL:] = 77.0  # labeled ones do not enter
+    drawn(toy, method.target[:POOL].clone())
     assert method.threshold(none, none).item() == pytest.approx(threshold_otsu(targets), rel=1e-6)
 
 
@@ -128,39 +157,13 @@ def test_score_is_the_inlier_probability() -> None:
     assert toy.method.score(features).detach().numpy() == pytest.approx(expected, rel=1e-4)
 
 
-# --- interleaving -------------------------------------------------------------------------------
-
-
-def plain_interleave(chunks: int, size: int) -> list[int]:
-    """Chunk 0 and chunk i exchange their i-th part."""
-    rows = [[c * size + i for i in range(size)] for c in range(chunks)]
-    for c in range(1, chunks):
-        for i in range(size * c // chunks, size * (c + 1) // chunks):
-            rows[0][i], rows[c][i] = rows[c][i], rows[0][i]
-    return [row for chunk in rows for row in chunk]
-
-
-@settings(max_examples=60)
-@given(st.integers(1, 16), st.integers(1, 70))
-def test_interleaving_is_a_plain_exchange_and_twice_changes_nothing(chunks: int, size: int) -> None:
-    order = interleaving(chunks, size)
-    assert order.tolist() == plain_interleave(chunks, size)
-    assert order.sort().values.tolist() == list(range(chunks * size))
-    assert order[order].tolist() == list(range(chunks * size))
-
-
-@pytest.mark.parametrize(("chunks", "size"), [(15, 64), (7, 8), (5, 64), (8, 8), (1, 3)])
-def test_first_chunk_has_rows_of_every_chunk(chunks: int, size: int) -> None:
-    assert set((interleaving(chunks, size)[:size] // size).tolist()) == set(range(chunks))
-
-
 def test_interleaved_logits_come_back_in_the_order_of_the_rows() -> None:
     toy = mtcf()
     toy.network.eval()  # rows do not touch each other
     batch, guessed = toy.batch(WARM), torch.eye(NUM_KNOWN)[torch.arange(U) % NUM_KNOWN]
     step = Step(batch, clock(WARM), toy.network.encode, shared=toy.method.shared)
     mix = Mix(0.8, torch.arange(BATCH + 2 * U).flip(0))
-    plain = forward_mixed(toy.method, step, batch.u_weak, guessed, mix)
+    plain = forward_mixed(toy.method, step, batch.u_weak, guessed, mix, interleaved=False)
     found = forward_mixed(toy.method, step, batch.u_weak, guessed, mix, interleaved=True)
     for name in ("x", "x_target", "u", "u_target"):
         assert torch.allclose(getattr(found, name), getattr(plain, name), atol=1e-5), name

@@ -1,5 +1,6 @@
 """OSP: pruning, the bank by class, matching classes, the filter, and both stages in plain NumPy."""
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -263,11 +264,15 @@ class Plain:
         with torch.no_grad():
             return self.toy.network.encode(rows, frozen=True).double().numpy()
 
-    def match(self, z: np.ndarray, classes: list[int]) -> np.ndarray:
+    def match(self, z: np.ndarray, classes: list[int], *, running: bool = False) -> np.ndarray:
+        """`running`: by the running statistics, as in evaluation."""
+        w = self.weights
         label = self.linear("matching.label", np.eye(NUM_KNOWN)[classes])
         hidden = self.linear("matching.match.0", np.concatenate([z, label], axis=1))
-        hidden = (hidden - hidden.mean(axis=0)) / np.sqrt(hidden.var(axis=0) + 1e-5)
-        w = self.weights
+        mean, variance = hidden.mean(axis=0), hidden.var(axis=0)
+        if running:
+            mean, variance = (w[f"matching.match.1.running_{name}"] for name in ("mean", "var"))
+        hidden = (hidden - mean) / np.sqrt(variance + 1e-5)
         hidden = hidden * w["matching.match.1.weight"] + w["matching.match.1.bias"]
         return 1 / (1 + np.exp(-self.linear("matching.match.3", np.maximum(hidden, 0))[:, 0]))
 
@@ -315,15 +320,33 @@ class Plain:
         if grown is None:
             return found
         pruned = self.linear("head", self.prune(x, y))
-        predicted = self.linear("head", strong).argmax(axis=1)
+        weak, predicted = self.linear("head", weak), self.linear("head", strong).argmax(axis=1)
+        assert 0.5 < (logits.argmax(axis=1) != y).mean() < 1  # so the partners tell who chose them
+        assert (weak.argmax(axis=1) != predicted).mean() > 0.5
+        assert {*y} == {*predicted} == {*range(NUM_KNOWN)}  # those of the empty class too
         pruned_strong = self.linear("head", self.prune(strong, predicted))
         top = self.linear("head", r[:BATCH]).argmax(axis=1)
         m = self.match(np.concatenate([r[:BATCH]] * 2), [*top, *self.others([{c} for c in top])])
         found["supervised"] = (found["supervised"] + cross_entropy(pruned, y)) / 2
         found["match_entropy"] = -grown * (m * np.log(m) + (1 - m) * np.log(1 - m))
-        found["unlabeled"] = grown * self.agreement(self.linear("head", weak), pruned_strong)
+        found["unlabeled"] = grown * self.agreement(weak, pruned_strong)
         found["labeled_agreement"] = grown * self.agreement(logits, pruned)
         return found
+
+
+def trained_toy() -> Toy:
+    toy = Toy(toy_run("osp", **SETTINGS))
+    for number in range(4):
+        toy.step(number)
+    return toy
+
+
+def fill(bank: ClassBank, classes: list[int]) -> None:
+    """With vectors that have nothing in common with those of another class."""
+    c = torch.tensor(classes)[:, None]
+    num_known, _, width = bank.features.shape
+    is_own = torch.arange(width) % num_known == c
+    bank.write(is_own * torch.rand(len(c), width, generator=seeded()), c.squeeze(1))
 
 
 @pytest.mark.parametrize(
@@ -331,16 +354,31 @@ class Plain:
     [(3, None), (STAGE_2 - 1, None), (STAGE_2, 0.0), (STAGE_2 + 10, 0.25), (STAGE_2 + 90, 1.0)],
 )
 def test_terms_equal_plain_numpy(step: int, grown: float | None) -> None:
-    toy = Toy(toy_run("osp", **SETTINGS))
-    for number in range(4):
-        toy.step(number)
-    width = toy.method.bank.features.shape[2]
-    toy.method.bank.write(torch.rand(12, width, generator=seeded()), torch.tensor([1, 3] * 6))
-    batch, plain = toy.batch(step), Plain(toy)
+    toy = trained_toy()
+    fill(toy.method.bank, [0, 1, 3, 1, 3, 3] * 2)  # 2 has none
+    batch = toy.batch(step)
+    y = torch.arange(BATCH) % NUM_KNOWN  # whatever the images show; strong views show others
+    u_strong = [view.roll(1, dims=0) for view in batch.u_strong]
+    batch = dataclasses.replace(batch, y=y, u_strong=u_strong)
+    plain = Plain(toy)
     expected, found = plain.terms(batch, grown), toy.terms(step, batch)
     assert found.keys() == expected.keys()
     for name, term in expected.items():
         assert found[name].detach().numpy() == pytest.approx(term, rel=2e-3, abs=1e-5), name
+
+
+def test_score_is_the_match_with_the_predicted_class_by_running_statistics() -> None:
+    toy = trained_toy()
+    method, plain = toy.network.eval().method, Plain(toy)
+    with torch.no_grad():
+        z = toy.network.encode(toy.pool)
+        found = method.score(z)
+        method.matching.match[-1].bias += 0.1
+        assert (method.score(z) > found).all()
+    predicted = plain.linear("head", z.double().numpy()).argmax(axis=1)
+    assert {*predicted} == {*range(NUM_KNOWN)}
+    expected = plain.match(z.double().numpy(), predicted.tolist(), running=True)
+    assert found.numpy() == pytest.approx(expected, rel=1e-4)
 
 
 def test_entropy_of_matches_is_differentiated_as_a_whole() -> None:

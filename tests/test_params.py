@@ -477,7 +477,7 @@ def test_tables_figures_and_tasks_share_no_name(section: str, name: str, other: 
 def test_names_that_are_taken_are_those_of_targets_and_rules() -> None:
     rules = (PATH.parent / "workflow/rules").glob("*.smk")
     named = {name for path in rules for name in re.findall(r"^rule (\w+):", path.read_text(), re.M)}
-    assert named | {"all"} | grid.STAGE_TARGETS == params_results.TAKEN
+    assert named | {"all"} | STAGE_TARGETS == params_results.TAKEN
 
 
 def test_seven_known_classes_of_six_are_refused() -> None:

@@ -146,8 +146,8 @@ def test_boxes_name_the_jobs_of_the_suite(page: str) -> None:
 
 def test_a_page_of_nothing_says_what_to_run(tmp_path: Path) -> None:
     page = write(tmp_path, "paper")
-    assert page.count("Not built yet:") == 15
-    assert "snakemake --cores all table4 --config suite=paper" in page
+    assert page.count("Not built yet:") == 16
+    assert "snakemake --cores all table4</code>" in page
     assert "No run has finished yet." in page
     assert "none has finished" in page
     assert re.findall('class="name"[^>]*>([a-z]+)<', page) == [

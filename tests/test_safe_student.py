@@ -37,10 +37,10 @@ def student(**differences: Any) -> Toy:
     return toy
 
 
-def alone(pool: int) -> SafeStudent:
+def alone(pool: int, **differences: Any) -> SafeStudent:
     """The method over a pool of this size, without a network."""
     sizes = Sizes(5, 3, num_labeled=6, pool=pool, batch=2, unlabeled_batch=4, xavier_head=False)
-    return SafeStudent(sizes, toy_run("safe-student").method)
+    return SafeStudent(sizes, toy_run("safe-student", **differences).method)
 
 
 def ranked(method: SafeStudent, values: Tensor) -> None:
@@ -237,7 +237,8 @@ def test_running_statistics_follow_the_labeled_forward_only() -> None:
     assert found and all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_warm_up_is_supervised_only_draws_no_more_and_keeps_the_average_equal() -> None:
+def test_warm_up_is_supervised_only_draws_no_more_and_tells_the_loop_not_to_average() -> None:
+    """What the loop makes of it: tests/test_loop_parts.py."""
     toy = Toy(toy_run("safe-student", warmup_epochs=2))
     toy.method.start_epoch(clock(STEPS_PER_EPOCH), toy.scan)
     assert toy.method.seen.mask.all() and toy.method.unseen.mask.all()  # nothing is ranked
@@ -258,11 +259,40 @@ def test_a_tiny_pool_without_a_bottom_has_finite_weights(pool: int) -> None:
     assert method.unseen_weight(torch.arange(pool)).tolist() == [1] * pool
 
 
-def test_a_seen_set_of_nothing_changes_no_choice_and_terms_stay_finite() -> None:
-    toy = student(seen_from=1.0, unseen_below=1.0)
-    assert toy.method.seen.mask.all() and toy.method.unseen.mask.all()
-    assert toy.method.unseen_below == toy.method.discrepancy.amax()
-    assert all(term.isfinite().all() for term in toy.terms(WARM).values())
+@pytest.mark.parametrize("empty", ["seen", "unseen"])
+def test_an_empty_set_stays_as_it_was_and_the_other_one_is_chosen(empty: str) -> None:
+    method = alone(10, **{"seen": {"seen_from": 1.0}, "unseen": {"unseen_below": 0.0}}[empty])
+    previous = torch.arange(10) % 2 == 0
+    method.seen.choose(previous)
+    method.unseen.choose(previous)
+    ranked(method, torch.arange(1.0, 11.0).flip(0))
+    expected = {"seen": torch.arange(10) < 6, "unseen": torch.arange(10) >= 7}  # 60 %, 30 %
+    expected[empty] = previous
+    for name, mask in expected.items():
+        assert torch.equal(method.selected(name), mask), name
+
+
+def test_an_empty_unseen_set_has_the_smallest_discrepancy_for_threshold_and_weights_of_one() -> (
+    None
+):
+    method = alone(10, unseen_below=0.0)
+    ranked(method, torch.arange(1.0, 11.0).flip(0))
+    assert method.unseen_below == 1
+    assert method.unseen_weight(torch.arange(10)).tolist() == [1] * 10
+
+
+def test_an_unseen_set_of_everything_has_the_largest_discrepancy_for_threshold() -> None:
+    method = alone(10, unseen_below=1.0)
+    ranked(method, torch.arange(1.0, 11.0).flip(0))
+    assert method.unseen.mask.all() and method.unseen_below == 10
+
+
+@pytest.mark.parametrize("shares", [(1.0, 0.3), (0.4, 0.0), (1.0, 0.0), (0.0, 1.0)])
+def test_terms_stay_finite_with_empty_and_full_sets(shares: tuple[float, float]) -> None:
+    toy = student(seen_from=shares[0], unseen_below=shares[1])
+    terms = toy.terms(WARM)
+    assert set(terms) == {"supervised", "seen", "unseen"}
+    assert all(term.isfinite().all() for term in terms.values())
 
 
 @pytest.mark.parametrize("form", ["benchmark", "original"])

@@ -1,4 +1,4 @@
-"""SimMatch: the labeled bank, its terms against plain NumPy, the forward of averaged weights."""
+"""SimMatch: the bank, its terms by hand and against NumPy, the forward of averaged weights."""
 
 import copy
 import math
@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
-from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, toy_run
+from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, clock, toy_run
 
-from dac.methods.base import Batch, Network
-from dac.methods.simmatch import LabeledBank, modulate
+from dac.methods.base import Batch, Network, Sizes, Step
+from dac.methods.simmatch import LabeledBank, SimMatch, modulate
 
 AFTER = STEPS_PER_EPOCH  # the first step of epoch 1
 U = BATCH * MU
@@ -74,6 +74,77 @@ def test_bank_keeps_length_one_and_what_is_not_written(keep: float) -> None:
         assert torch.allclose(bank.z[index], mixed / mixed.norm(dim=1, keepdim=True), atol=1e-6)
         assert torch.equal(bank.labels[index], index + turn)
         assert torch.allclose(bank.z.norm(dim=1), torch.ones(10))
+
+
+# --- one step worked out by hand ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_losses_worked_out_by_hand(epoch: int) -> None:
+    """Two classes and a bank of three instances, in two dimensions; features are embeddings."""
+    method = worked_out()
+    weak, strong = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    # exp(z g / T) is 2^(z g). Weak: z g = 1, 0, -1, so 2, 1 and 1/2 over 7/2
+    q = method.bank.similarity(weak, 1 / math.log(2)).exp()
+    assert q.flatten().tolist() == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+    # The head says (3/4, 1/4), the alignment's mean is (0.6, 0.4): 5/4 and 5/8 over 15/8
+    p = torch.tensor([[2 / 3, 1 / 3]])
+    # Instances of the classes 0, 1, 0: 8/21, 2/21 and 2/21 over 12/21
+    modulated = modulate(q, p, method.bank.labels)
+    assert modulated.flatten().tolist() == pytest.approx([2 / 3, 1 / 6, 1 / 6])
+    # Class 0: 4/7 + 1/7
+    assert method.bank.votes(q, 2).flatten().tolist() == pytest.approx([5 / 7, 2 / 7])
+
+    x, y, place = torch.tensor([[0.0, 1.0]]), torch.tensor([1]), torch.tensor([2])
+    batch = Batch([x], y, x_index=place, u_weak=[weak], u_strong=[strong], u_index=place)
+    step = Step(batch, clock(epoch * AFTER), as_it_is, shared=method.shared)
+    terms = method.terms(step)
+    assert terms["supervised"].item() == pytest.approx(math.log(4 / 3))  # the head gives y 3/4
+    if epoch == 0:  # 2/3 is below tau = 0.69, and instances do not count yet
+        assert terms["unlabeled"].tolist() == [0] and "instances" not in terms
+    else:
+        # p^ = 0.3 (2/3, 1/3) + 0.7 (5/7, 2/7) = (0.7, 0.3), which is above tau. The strong view
+        # has (1/4, 3/4): L_u = 0.7 log 4 + 0.3 log 4/3, and its gradient at the bias is p - p^
+        expected = 0.7 * math.log(4) + 0.3 * math.log(4 / 3)  # 1.0567
+        assert terms["unlabeled"].tolist() == pytest.approx([expected], rel=1e-5)
+        (gradient,) = torch.autograd.grad(terms["unlabeled"].sum(), method.head.bias)
+        assert gradient.tolist() == pytest.approx([1 / 4 - 0.7, 3 / 4 - 0.3], rel=1e-5)
+        # Strong: z g = 0, 1, 0, so (1/4, 1/2, 1/4), and
+        # L_in = 2/3 log 4 + 1/6 log 2 + 1/6 log 4 = (4/3 + 1/6 + 1/3) log 2
+        assert terms["instances"].tolist() == pytest.approx([11 / 6 * math.log(2)], rel=1e-5)
+    # Instance 2 becomes 3/7 (-1, 0) + 4/7 (0, 1) over its length 5/7
+    method.finish_step()
+    assert method.bank.z[2].tolist() == pytest.approx([-0.6, 0.8])
+    assert method.bank.labels.tolist() == [0, 1, 1]
+
+
+def worked_out() -> SimMatch:
+    """Head, projection, bank and alignment with numbers that make fractions."""
+    numbers = {"smoothing": 0.3, "tau": 0.69, "temperature": 1 / math.log(2)}
+    memory = {"alignment_batches": 2, "bank": "momentum", "bank_momentum": 3 / 7}
+    run = toy_run("simmatch", proj_dim=2, lambda_u=1.0, lambda_in=1.0, **numbers, **memory)
+    sizes = Sizes(2, 2, num_labeled=3, pool=1, batch=1, unlabeled_batch=1, xavier_head=True)
+    method = SimMatch(sizes, run.method, torch.Generator())
+    method.load_state_dict(
+        {
+            "head.weight": math.log(3) * torch.eye(2),  # (1, 0) is of class 0 with 3/4
+            "head.bias": torch.zeros(2),
+            "projection.each.0.0.weight": torch.eye(2),
+            "projection.each.0.0.bias": torch.zeros(2),
+            "projection.each.0.2.weight": torch.eye(2),
+            "projection.each.0.2.bias": torch.zeros(2),
+            # with this step's (0.75, 0.25) the mean is (0.6, 0.4)
+            "alignment.means": torch.tensor([[0.45, 0.55], [0.0, 0.0]]),
+            "alignment.position": torch.tensor(1),
+            "bank.z": torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]),
+            "bank.labels": torch.tensor([0, 1, 0]),
+        }
+    )
+    return method
+
+
+def as_it_is(images: Tensor, *, frozen: bool = False) -> Tensor:
+    return images
 
 
 # --- whole steps against plain NumPy ------------------------------------------------------------
@@ -281,11 +352,11 @@ def test_averaged_forward_leaves_weights_and_unless_so_set_statistics_alone(
     toy, _, batch = trained(method, bank_updates_statistics=updates)
     live = {name: p.detach().clone() for name, p in toy.network.named_parameters()}
     average = {name: p.clone() for name, p in toy.ema.average.items()}
-    expected = carrying_the_average(toy)
-    if updates:
-        expected.encode(batch.x[0])
-    expected.load_state_dict(expected.state_dict() | live)
+    expected = copy.deepcopy(toy.network)
     expected.encode(torch.cat([*batch.x, *batch.u_weak, *batch.u_strong]))
+    if updates:
+        expected.load_state_dict(expected.state_dict() | average)
+        expected.encode(batch.x[0])
     toy.terms(AFTER, batch)
     for name, parameter in toy.network.named_parameters():
         assert torch.equal(parameter, live[name]), name

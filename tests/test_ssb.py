@@ -154,6 +154,19 @@ def test_bound_of_pseudo_negatives_is_included() -> None:
     assert found.tolist() == pytest.approx([C * math.log(2)] * U, rel=1e-5)
 
 
+def test_nobody_confident_and_no_pseudo_negative_give_zero_and_finite_gradients() -> None:
+    toy = ssb(tau=1.0, negative_below=0.0)
+    terms = toy.terms(AFTER)
+    for name in ("unlabeled", "pseudo_negatives"):
+        assert terms[name].shape == (U,) and not terms[name].any(), name
+    parameters = list(toy.network.parameters())
+    empty = terms["unlabeled"].mean() + terms["pseudo_negatives"].mean()
+    for gradient in torch.autograd.grad(empty, parameters, retain_graph=True):
+        assert not gradient.any()  # nor NaN, which is true
+    for gradient in torch.autograd.grad(sum(t.mean() for t in terms.values()), parameters):
+        assert gradient.isfinite().all()
+
+
 # --- stages -------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,8 @@ from dac.errors import RunFailed, Stopped, UserError
 from dac.files import locked, write_text
 from dac.train import load_data, train
 
+STAGE_2 = toy.TRAIN["steps_per_epoch"]  # the first step of whatever begins after one epoch
+
 
 @pytest.fixture(scope="module")
 def undisturbed(root, params, tmp_path_factory):
@@ -66,35 +68,53 @@ def same_run(a: Path, b: Path):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_killed_at_random_steps_a_run_ends_with_the_same_bits(method, root, tmp_path):
+def test_killed_as_stages_begin_and_at_random_a_run_ends_with_the_same_bits(method, root, tmp_path):
     params = toy.toy_params(tmp_path, checkpoint_every=1, epochs=6)
     reference = tmp_path / "reference"
     toy.train_here(params, method, root, reference)
     out = tmp_path / "killed"
-    for at_step in sorted(random.Random(method).sample(range(1, 15), 3)):
+    for at_step in sorted({STAGE_2, *random.Random(method).sample(range(1, 15), 2)}):
         assert toy.train_and_kill(params, method, root, out, at_step)
     assert not (out / "model.pt").exists()
     toy.train_here(params, method, root, out)
     same_run(out, reference)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_stopping_between_checkpoints_and_log_rows_changes_no_bit(
-    method, root, params, tmp_path, undisturbed, monkeypatch
-):
+def train_and_stop(params, method, root, out, *, done):
+    """Train until exactly this many steps are done; the state that was saved."""
     data, run = toy.toy_data(params, method, root), params.run(TASK, method, 1)
     stop, add = StopRequest(), Meter.add
 
-    def stop_at_step_seven(self, step, terms):
+    def add_and_stop(self, step, terms):
         add(self, step, terms)
-        stop.received = "SIGTERM" if step == 6 else None
+        stop.received = "SIGTERM" if step + 1 == done else None
 
-    monkeypatch.setattr(Meter, "add", stop_at_step_seven)
-    with pytest.raises(Stopped, match="SIGTERM at step 7 of 12"):
-        train(run, data, tmp_path, toy.CPU, stop)
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Meter, "add", add_and_stop)
+        with pytest.raises(Stopped, match=f"SIGTERM at step {done} of 12"):
+            train(run, data, out, toy.CPU, stop)
+    return checkpoint.newest(working(out))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stopping_between_checkpoints_and_log_rows_changes_no_bit(
+    method, root, params, tmp_path, undisturbed
+):
+    train_and_stop(params, method, root, tmp_path, done=7)
     toy.train_here(params, method, root, tmp_path)
     same_run(tmp_path, undisturbed(method))
+
+
+@pytest.mark.parametrize("done", [STAGE_2, STAGE_2 + 1, 2 * STAGE_2, 2 * STAGE_2 + 1])
+def test_osp_goes_on_with_its_outliers_and_their_bank(done, root, params, tmp_path, undisturbed):
+    """Epoch 1 filters and fills the bank; epoch 2 fills it further with the same outliers."""
+    assert params.run(TASK, "osp", 1).method.filter_every == 2
+    state = train_and_stop(params, "osp", root, tmp_path, done=done)["network"]
+    memory = {f"method.bank.{name}" for name in ("features", "counts", "position")}
+    for name in memory | {"method.is_out"}:
+        assert state[name].any() == (done > STAGE_2), name
+    toy.train_here(params, "osp", root, tmp_path)
+    same_run(tmp_path, undisturbed("osp"))
 
 
 def test_the_checkpoint_holds_all_state_of_dac(root, params, tmp_path):

@@ -1,4 +1,4 @@
-"""UAGreg: its thresholds and their mixture, the graph by status, and all terms in plain NumPy."""
+"""UAGreg: its thresholds, the graph by status, all terms in plain NumPy, and what they reach."""
 
 import math
 from typing import Any
@@ -35,31 +35,6 @@ def uagreg(**differences: Any) -> Toy:
         confidence = toy.method.score(toy.network.encode(toy.pool, frozen=True))
     toy.method.thresholds.copy_(confidence.quantile(torch.tensor([0.3, 0.7])))
     return toy
-
-
-# --- the mixture --------------------------------------------------------------------------------
-
-
-def test_mixture_finds_the_means_of_two_groups_and_gives_the_lower_first() -> None:
-    found = mixture_means(two_groups())
-    assert found.tolist() == pytest.approx([0.3, 0.9], abs=0.01)
-
-
-def test_mixture_is_the_same_every_time_whatever_the_global_generators_say() -> None:
-    values = torch.tensor([0.0, 0.1, 0.5, 0.6, 1.0, 1.1] * 10)  # three groups: k-means is torn
-    found = []
-    for seed in range(8):
-        torch.manual_seed(seed)
-        np.random.seed(seed)
-        found.append(mixture_means(values))
-    assert all(torch.equal(each, found[0]) for each in found)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
-def test_mixture_of_equal_values_is_finite_and_no_higher_than_them(value: float) -> None:
-    low, high = mixture_means(torch.full((50,), value)).tolist()
-    assert 0 <= low <= high == pytest.approx(value, abs=1e-6)
 
 
 # --- thresholds ---------------------------------------------------------------------------------
@@ -207,17 +182,37 @@ def test_pseudo_labels_are_hard_and_only_of_inliers() -> None:
     assert (found[~is_inlier] == 0).all() and 0 < is_inlier.sum() < U
 
 
-def test_outlier_term_trains_the_open_head_and_the_encoder_but_not_the_target_head() -> None:
-    toy = uagreg()
-    term = toy.terms(LATER)["outliers"]
-    parts = [toy.network.backbone, toy.method.open_head, toy.method.head, toy.method.projection]
-    moved = []
-    for part in parts:
-        gradients = torch.autograd.grad(
-            term, list(part.parameters()), retain_graph=True, allow_unused=True
-        )
-        moved.append(any(g is not None and g.any() for g in gradients))
-    assert moved == [True, True, False, False]
+PARTS = ("backbone", "head", "open_head", "projection")
+
+
+@pytest.mark.parametrize(
+    ("name", "reached"),
+    [
+        ("supervised", {"labeled", "backbone", "head"}),
+        ("open_supervised", {"labeled", "backbone", "open_head"}),
+        ("outliers", {"weak", "backbone", "open_head"}),
+        ("unlabeled", {"strong", "backbone", "head"}),
+        ("graph", {"strong", "second strong", "backbone", "projection"}),
+    ],
+)
+def test_each_term_reaches_these_views_and_parts_and_no_others(
+    name: str, reached: set[str]
+) -> None:
+    toy = uagreg(tau=0.0, graph_tau=0.3)  # so low that images have neighbors
+    toy.network.eval()  # batch statistics would couple all views
+    batch = toy.batch()
+    confidence = toy.method.score(toy.network.encode(batch.u_weak[0])).detach()
+    toy.method.thresholds.copy_(confidence.quantile(torch.tensor([0.3, 0.7])))
+    views = {"labeled": batch.x[0], "weak": batch.u_weak[0]}
+    views |= dict(zip(("strong", "second strong"), batch.u_strong, strict=True))
+    inputs = [(view, images.requires_grad_()) for view, images in views.items()]
+    for part in PARTS:
+        module = toy.network.backbone if part == "backbone" else getattr(toy.method, part)
+        inputs += [(part, parameter) for parameter in module.parameters()]
+    term = toy.terms(LATER, batch)[name].sum()
+    gradients = torch.autograd.grad(term, [tensor for _, tensor in inputs], allow_unused=True)
+    pairs = zip(inputs, gradients, strict=True)
+    assert reached == {place for (place, _), g in pairs if g is not None and g.any()}
 
 
 @pytest.mark.parametrize("thresholds", [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0], [0.0, 2.0]])

@@ -282,7 +282,7 @@ def test_the_whole_paper_is_planned_in_one_go(tmp_path: Path) -> None:
     seconds = time.monotonic() - started
     jobs = sum(counts.values())
     print(f"\nsnakemake -n all: {counts['train']} runs, {jobs} jobs in {seconds:.1f} s")
-    assert counts["train"] == counts["evaluate"] == 943
+    assert counts["train"] == counts["evaluate"] == 967
     found = params.load(TOP / "params.yaml")
     assert jobs == plan.cost(found, grid.results(found, "paper"), is_suite=True).jobs
 

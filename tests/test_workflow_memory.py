@@ -1,5 +1,6 @@
 """Snakemake's memory as one archive: whole, equal for equal content, harmless when damaged."""
 
+import dataclasses
 import io
 import tarfile
 import tempfile
@@ -46,6 +47,17 @@ def test_what_was_saved_comes_back(memory: Memory) -> None:
         if path.is_file()
     }
     assert found == FILES
+
+
+def test_records_of_untracked_rules_stay_at_home(memory: Memory) -> None:
+    fill(memory, FILES)
+    memory.save()
+    before = memory.archive.read_bytes()
+    fill(memory, {"cmVwb3J0": '{"rule": "report"}'})
+    dataclasses.replace(memory, untracked=frozenset({"report"})).save()
+    assert memory.archive.read_bytes() == before
+    memory.save()
+    assert memory.archive.read_bytes() != before
 
 
 def test_equal_memories_are_equal_bytes(memory: Memory, tmp_path: Path) -> None:

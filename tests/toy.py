@@ -51,6 +51,9 @@ TRAIN = {
     "checkpoint_every": 3,
     "log_every": 2,
 }
+FILLED = {  # every memory holds something as its stage begins, so that a resume must restore it
+    "osp": {"out_share": 1.0, "out_below": 1.0, "bank_confidence": 1.0},
+}
 CPU = torch.device("cpu")
 
 
@@ -60,8 +63,9 @@ def toy_params(folder: Path, **train: Any) -> Params:
     raw["train"]["by_data"]["digits"] |= TRAIN | train
     for entry in raw["methods"].values():
         entry.get("train_by_data", {}).pop("digits", None)
-        if stages := STAGES.get(entry.get("method", "")):
-            entry.setdefault("by_data", {}).setdefault("digits", {}).update(stages)
+        name = entry.get("method", "")
+        if changes := STAGES.get(name, {}) | FILLED.get(name, {}):
+            entry.setdefault("by_data", {}).setdefault("digits", {}).update(changes)
     path = folder / "params.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(raw))

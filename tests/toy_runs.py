@@ -1,7 +1,7 @@
 """Toy training without files: classes are random patterns, views are noisy copies of them.
 
 Images of classes `NUM_KNOWN` and above are outliers. `Toy.step` is the loop's step without its
-logging, so that tests can stop between any two parts of it.
+logging, so that tests can stop between any two parts of it; `fitted` is the loop itself.
 """
 
 import dataclasses
@@ -10,13 +10,17 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from policies import DIGITS
 from torch import Tensor
 from torch.nn import functional as F
 
 from dac import params
+from dac.batches import Batches, RunData
+from dac.course import StopRequest
 from dac.inference import evaluating
-from dac.loop import make_optimizer
+from dac.loop import Progression, fit, make_optimizer
 from dac.methods import build_network
 from dac.methods.base import Batch, Clock, Draw, Drawn
 from dac.models.ema import Ema
@@ -158,13 +162,33 @@ class Toy:
         torch.stack(list(terms.values())).sum().backward()
         between()
         self.optimizer.step()
-        self.ema.update()
+        self.ema.update() if self.method.averages(clock(step)) else self.ema.follow()
         self.method.finish_step()
         return {name: term.item() for name, term in terms.items()}
 
 
 def clock(step: int) -> Clock:
     return Clock(step=step, steps_per_epoch=STEPS_PER_EPOCH, steps=100 * STEPS_PER_EPOCH)
+
+
+def fitted(
+    toy: Toy, *, save: Callable[[Progression], None] = lambda _: None, **settings: int
+) -> Progression:
+    """The loop's `fit`: two epochs of six steps on noise; `settings` change those of training."""
+    draw, test = np.random.default_rng(0), np.arange(20) % NUM_CLASSES
+    labels, pool_labels = toy.labels.numpy(), toy.pool_labels.numpy()
+    images = draw.integers(0, 256, (POOL + len(labels), 3, 16, 16), dtype=np.uint8)
+    pool, labeled = np.split(np.arange(len(images)), [POOL])
+    data = RunData(
+        NUM_KNOWN, images, labeled, labels, pool, pool_labels, images[:20], test, DIGITS, ""
+    )
+    small = {"steps_per_epoch": 6, "epochs": 2, "evaluate_every": 12}
+    train = toy.run.train.model_copy(update=small | settings)
+    progress = Progression(toy.network, toy.optimizer, toy.ema, toy.streams)
+    device = torch.device("cpu")
+    batches = Batches(data, train, toy.method, toy.streams, device)
+    fit(progress, batches, data, train, device=device, save=save, stop=StopRequest())
+    return progress
 
 
 def every_tensor(part: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -43,20 +43,21 @@ class IOMatch(Method):
         )
         with torch.no_grad():
             p = self.logits(weak).float().softmax(dim=1)
-            p = p if self.alignment is None else self.alignment(p)
+            if self.alignment is not None:
+                p = self.alignment(p)
             q = open_set_distribution(p, Detectors.of(self.detectors(z_weak)))
-        of_inliers = (q[:, -1] < 0.5) * losses.confident_cross_entropy(
+        of_inliers = is_inlier(q) * losses.confident_cross_entropy(
             p, self.logits(strong), tau=s.tau
         )
         labels = y.repeat(s.labeled_views)
         terms = {
             "supervised": losses.supervised(self.logits(x), y),  # Eq. (2)
-            "detectors": hard_negative(Detectors.of(self.detectors(z_x)), labels),
-            "unlabeled": s.lambda_u * of_inliers,
+            "detectors": hard_negative(Detectors.of(self.detectors(z_x)), labels),  # L_mb
+            "unlabeled": s.lambda_u * of_inliers,  # L_ui
         }
         if step.clock.epoch >= s.open_start_epoch:
             open_set = losses.confident_cross_entropy(q, self.open_head(z_strong), tau=s.open_tau)
-            terms["open_set"] = s.lambda_open * open_set
+            terms["open_set"] = s.lambda_open * open_set  # L_op
         return terms
 
     def is_selectable(self, clock: Clock) -> bool:
@@ -78,8 +79,16 @@ class IOMatch(Method):
     def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
         """As L_ui: the target gives less than half to outliers."""
         p = self.logits(features).float().softmax(dim=1)
-        q = open_set_distribution(p, Detectors.of(self.detectors(self.projection(features))))
-        return q[:, -1] < 0.5
+        if self.alignment is not None:
+            p = self.alignment.read(p)
+        return is_inlier(
+            open_set_distribution(p, Detectors.of(self.detectors(self.projection(features))))
+        )
 
     def embedding(self, features: Tensor) -> Tensor:
         return F.normalize(self.projection(features).float(), dim=1)
+
+
+def is_inlier(q: Tensor) -> Tensor:
+    """Less than half of the target falls on outliers: U x (C + 1) -> U."""
+    return q[:, -1] < 0.5

@@ -1,14 +1,16 @@
 """MixMatch (Berthelot et al. 2019): guessed labels, sharpened, and MixUp of everything.
 
 L = L_X + lambda_u ramp L_U. Two weak views, no strong one. The release sets lambda_u to 1, which
-leaves next to nothing of L_U (docs/protocol.md, "MixMatch").
+leaves next to nothing of L_U, and does not interleave (docs/protocol.md, "MixMatch").
 """
+
+# B labeled batch, U unlabeled batch; 2 U mixed rows of both views
 
 import torch
 from torch import Tensor
 
 from dac.methods.base import Method, Sizes, Step, ViewCounts
-from dac.mixup import draw_mix, forward_mixed, guess, ramp
+from dac.mixup import guess_and_mix, ramp
 from dac.models.heads import target_head
 from dac.settings import MixMatchSettings
 
@@ -28,11 +30,15 @@ class MixMatch(Method):
         return ViewCounts(labeled=0, weak=0, strong=0)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
-        s, views, y = self.settings, step.batch.u_weak, step.batch.y
-        guessed = guess(self, step, views, s.temperature)  # MixMatch Eqs. (6)-(7)
-        rows = len(y) + sum(map(len, views))
-        mix = draw_mix(rows, s.alpha, self.generator, y.device)  # MixMatch Eqs. (8)-(9)
-        mixed = forward_mixed(self, step, views, guessed, mix)
+        s, y = self.settings, step.batch.y
+        mixed, mix = guess_and_mix(
+            self,
+            step,
+            self.generator,
+            temperature=s.temperature,
+            alpha=s.alpha,
+            interleaved=s.interleaved,
+        )
         weight = s.lambda_u * ramp(step.clock.step, step.clock.steps, s.rampup)
         unlabeled = mixed.squared_error()  # MixMatch Eq. (4)
         if step.omega is not None:  # labeled rows weigh 1, both views of an image the same

@@ -7,12 +7,14 @@ the images whose target passes Otsu's threshold. As in the benchmark of DAC's au
 
 # B labeled batch, U unlabeled batch, C known classes, N pool, n labeled images
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dac.methods.base import Clock, Draw, Method, Scan, Sizes, Step, ViewCounts
-from dac.mixup import draw_mix, forward_mixed, guess, ramp
+from dac.mixup import guess_and_mix, ramp
 from dac.models.heads import target_head, xavier
 from dac.otsu import otsu_threshold
 from dac.selection import Selection
@@ -22,6 +24,7 @@ from dac.settings import MtcfSettings
 class Mtcf(Method):
     target: Tensor
     tau_pool: Tensor
+    is_drawn: Tensor
 
     def __init__(self, sizes: Sizes, settings: MtcfSettings, generator: torch.Generator) -> None:
         super().__init__()
@@ -35,7 +38,10 @@ class Mtcf(Method):
         targets = [torch.zeros(sizes.pool), torch.ones(sizes.num_labeled)]
         self.register_buffer("target", torch.cat(targets))
         self.register_buffer("tau_pool", torch.zeros(()))  # Otsu's of the pool's targets
-        self.history = InlierHistory(sizes.pool + sizes.num_labeled, settings.history)
+        self.register_buffer("is_drawn", torch.zeros(sizes.pool, dtype=torch.bool))
+        self.history = InlierHistory(
+            sizes.pool + sizes.num_labeled, settings.history, settings.undrawn
+        )
 
     def is_warm(self, clock: Clock) -> bool:
         return clock.epoch >= self.settings.warmup_epochs
@@ -51,11 +57,19 @@ class Mtcf(Method):
         return self.inliers.mask if stream == "unlabeled" else None
 
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
-        """When the history is full its mean becomes the target."""
+        """When the history is full its mean becomes the target of every image drawn so far."""
+        target = self.target[: self.pool]
         if clock.epoch >= self.settings.history:
-            self.target[: self.pool] = self.history.mean(otherwise=self.target)[: self.pool]
-        self.tau_pool.copy_(otsu_threshold(self.target[: self.pool]))
-        self.inliers.choose(self.target[: self.pool] >= self.tau_pool)
+            mean, is_drawn = self.history.mean()
+            self.is_drawn.copy_(is_drawn[: self.pool])
+            target.copy_(torch.where(self.is_drawn, mean[: self.pool], target))
+            self.tau_pool.copy_(otsu_threshold(target, self.is_drawn))
+        self.inliers.choose(self.passes())
+        self.history.begin(clock.epoch)
+
+    def passes(self) -> Tensor:
+        """Pool images taken for inliers; one never drawn is no outlier (our choice): N."""
+        return (self.target[: self.pool] >= self.tau_pool) | ~self.is_drawn
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         joint, is_warm = step.batch.more["joint"], self.is_warm(step.clock)
@@ -68,10 +82,15 @@ class Mtcf(Method):
         return terms | self.mixmatch(step) if is_warm else terms
 
     def mixmatch(self, step: Step) -> dict[str, Tensor]:
-        s, views, y = self.settings, step.batch.u_weak, step.batch.y
-        guessed = guess(self, step, views, s.temperature)  # MixMatch Eqs. (6)-(7)
-        mix = draw_mix(len(y) + sum(map(len, views)), s.alpha, self.generator, y.device)
-        mixed = forward_mixed(self, step, views, guessed, mix, interleaved=True)
+        s = self.settings
+        mixed, _ = guess_and_mix(
+            self,
+            step,
+            self.generator,
+            temperature=s.temperature,
+            alpha=s.alpha,
+            interleaved=True,
+        )
         weight = s.lambda_u * ramp(step.clock.step, step.clock.steps, s.rampup)
         return {
             "supervised": mixed.supervised(),  # MixMatch Eq. (3)
@@ -87,30 +106,37 @@ class Mtcf(Method):
         return self.tau_pool
 
     def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        return self.target[index] >= self.tau_pool
+        return self.passes()[index]
 
 
 class InlierHistory(nn.Module):
-    """Inlier predictions of the last epochs, one column each, for images seen in them."""
+    """Inlier predictions of the last epochs, one column each."""
 
     training_only = True
     columns: Tensor
     is_filled: Tensor
 
-    def __init__(self, size: int, epochs: int) -> None:
+    def __init__(self, size: int, epochs: int, undrawn: Literal["older", "zero"]) -> None:
         super().__init__()
+        self.undrawn = undrawn
         self.register_buffer("columns", torch.zeros(size, epochs))
         self.register_buffer("is_filled", torch.zeros(size, epochs, dtype=torch.bool))
 
     @torch.no_grad()
+    def begin(self, epoch: int) -> None:
+        """What stands in the epoch's column until an image is drawn."""
+        if self.undrawn == "zero":
+            column = epoch % self.columns.shape[1]
+            self.columns[:, column] = 0
+            self.is_filled[:, column] = True
+
+    @torch.no_grad()
     def note(self, index: Tensor, value: Tensor, epoch: int) -> None:
-        """In place of what an image had `epochs` ago; one that is not drawn keeps that entry."""
         column = epoch % self.columns.shape[1]
         self.columns[index, column] = value
         self.is_filled[index, column] = True
 
-    def mean(self, otherwise: Tensor) -> Tensor:
-        """Of every image's entries; of an image that was never drawn what `otherwise` says (pools
-        that an epoch does not cover; our choice)."""
+    def mean(self) -> tuple[Tensor, Tensor]:
+        """Of every image's entries, and whether it has any."""
         count = self.is_filled.sum(dim=1)
-        return torch.where(count > 0, self.columns.sum(dim=1) / count.clamp_min(1), otherwise)
+        return self.columns.sum(dim=1) / count.clamp_min(1), count > 0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dac import losses
 from dac.methods.base import Clock, Draw, Method, Scan, Sizes, Step, ViewCounts
 from dac.models.heads import target_head
-from dac.one_vs_all import Detectors, entropy, hard_negative, squared_difference
+from dac.one_vs_all import CLAIMED, Detectors, claims, entropy, hard_negative, squared_difference
 from dac.selection import Selection
 from dac.settings import OpenMatchSettings
 
@@ -35,7 +35,7 @@ class OpenMatch(Method):
 
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
         if clock.epoch >= max(1, self.settings.start_epoch):
-            self.inliers.choose(scan(self.score, averaged=True) > 0.5)
+            self.inliers.choose(scan(self.score, averaged=True) > CLAIMED)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         s, views, y = self.settings, step.views, step.batch.y
@@ -49,7 +49,7 @@ class OpenMatch(Method):
             "supervised": losses.supervised(self.logits(x), y),  # Eq. (2)
             "detectors": hard_negative(of_x, y.repeat(s.labeled_views)),  # L_ova
             "entropy": s.lambda_em * both_entropies,  # L_em
-            "consistency": s.lambda_socr * squared_difference(of_first, of_second),
+            "consistency": s.lambda_socr * squared_difference(of_first, of_second),  # L_socr
         }
         if step.clock.epoch >= s.start_epoch:
             drawn = step.batch.more["inliers"]
@@ -61,8 +61,7 @@ class OpenMatch(Method):
 
     def score(self, features: Tensor) -> Tensor:
         """a_in of the predicted class."""
-        predicted = self.logits(features).argmax(dim=1)
-        return Detectors.of(self.detectors(features)).inlier(predicted)
+        return claims(self, self.detectors, features)
 
     def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        return torch.tensor(0.5)
+        return torch.tensor(CLAIMED)

@@ -58,7 +58,7 @@ class Osp(Method):
             score = scan(self.score, weak=False)
             tau, low = otsu_threshold(score), score.amin()
             self.inliers.choose(score > tau)
-            below = torch.minimum(low + s.out_share * (tau - low), low.new_tensor(s.out_below))
+            below = (low + s.out_share * (tau - low)).clamp(max=s.out_below)
             self.is_out.copy_(score < below)
         out = self.is_out.nonzero().squeeze(1)
         if s.fills_bank and len(out):

@@ -88,9 +88,9 @@ class SafeStudent(Method):
         return losses.supervised(self.logits(torch.cat(step.views.x)), step.batch.y)  # Eq. (2)
 
     def unseen_weight(self, index: Tensor) -> Tensor:
-        """exp(1 - ED / theta_u), 1 at the threshold; within [1, e] (our choice)."""
-        ratio = self.discrepancy[index] / self.unseen_below
-        return torch.exp(1 - ratio).nan_to_num(nan=1.0).clamp(1, math.e)
+        """exp(1 - ED / theta_u), 1 at the threshold; within [1, e] (our choice, a setting)."""
+        weight = torch.exp(1 - self.discrepancy[index] / self.unseen_below)
+        return weight.nan_to_num(nan=1.0).clamp(1, math.e) if self.settings.clamp_weight else weight
 
     def score(self, features: Tensor) -> Tensor:
         logits = self.logits(features).float()
@@ -116,7 +116,8 @@ def share_of(count: int, share: float) -> int:
 
 def energy_discrepancy(logits: Tensor) -> Tensor:
     """LSE(l) (1 - exp(-max l)), high for inliers (the benchmark's form): B x C -> B."""
-    return logits.logsumexp(dim=1) * (1 - torch.exp(-logits.amax(dim=1)))
+    lost = torch.exp((-logits.amax(dim=1)).clamp(max=losses.UNDERFLOW))  # finite, so a rank
+    return logits.logsumexp(dim=1) * (1 - lost)
 
 
 def original_discrepancy(logits: Tensor, temperature: float) -> Tensor:

@@ -32,9 +32,8 @@ class SimMatch(Method):
         self.unwritten: tuple[Tensor, Tensor, Tensor] | None = None
 
     def terms(self, step: Step) -> dict[str, Tensor]:
-        s, batch = self.settings, step.batch
+        s, batch, views = self.settings, step.batch, step.views
         z_x = self.averaged_embedding(step) if s.bank == "averaged" else None
-        views = step.views
         x = self.logits(torch.cat(views.x))
         weak, strong = self.logits(views.u_weak[0]), self.logits(views.u_strong[0])
         parts = (views.x[0], views.u_weak[0], views.u_strong[0])

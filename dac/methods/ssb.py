@@ -13,7 +13,15 @@ from torch import Tensor
 from dac import losses
 from dac.methods.base import Clock, Method, Sizes, Step, ViewCounts
 from dac.models.heads import mlp_head
-from dac.one_vs_all import Detectors, all_negatives, entropy, positives, squared_difference
+from dac.one_vs_all import (
+    CLAIMED,
+    Detectors,
+    all_negatives,
+    claims,
+    entropy,
+    positives,
+    squared_difference,
+)
 from dac.settings import SsbSettings
 
 
@@ -61,17 +69,16 @@ class Ssb(Method):
         return {
             "detectors": positives(of_x, y) + negatives,  # L_ova
             "entropy": s.lambda_em * (entropy(weak) + entropy(second)) / 2,  # L_em
-            "consistency": s.lambda_socr * squared_difference(weak, second),
+            "consistency": s.lambda_socr * squared_difference(weak, second),  # L_socr
             "pseudo_negatives": -(is_negative * strong.log_out).sum(dim=1),  # L_pn
         }
 
     def score(self, features: Tensor) -> Tensor:
         """a_in of the predicted class."""
-        predicted = self.logits(features).argmax(dim=1)
-        return Detectors.of(self.detectors(features)).inlier(predicted)
+        return claims(self, self.detectors, features)
 
     def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        return torch.tensor(0.5)
+        return torch.tensor(CLAIMED)
 
     def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
         """As L_fix: training has no other filter."""

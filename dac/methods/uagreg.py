@@ -45,7 +45,7 @@ class UAGreg(Method):
         open_x, open_weak = self.open_head(torch.cat([x, weak])).split([len(x), len(weak)])
         with torch.no_grad():
             p = self.logits(weak).float().softmax(dim=1)
-            confidence = (open_weak.float() / s.open_temperature).softmax(dim=1).amax(dim=1)
+            confidence = self.confidence(open_weak)
             is_outlier, is_inlier = (
                 confidence < self.thresholds[0],
                 confidence >= self.thresholds[1],
@@ -66,9 +66,12 @@ class UAGreg(Method):
         }
 
     def score(self, features: Tensor) -> Tensor:
-        """Confidence of the open-set head."""
-        logits: Tensor = self.open_head(features)
-        return (logits.float() / self.settings.open_temperature).softmax(dim=1).amax(dim=1)
+        return self.confidence(self.open_head(features))
+
+    def confidence(self, open_logits: Tensor) -> Tensor:
+        """c, the open-set head's: B x C -> B."""
+        scaled = open_logits.float() / self.settings.open_temperature
+        return scaled.softmax(dim=1).amax(dim=1)
 
     def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
         """Otsu on the test scores: no source has a rule (docs/protocol.md, "UAGreg")."""

@@ -3,6 +3,8 @@
 import struct
 from collections.abc import Mapping
 
+from jinja2 import Template
+
 from dac import grid
 from dac.report.inputs import PNG_HEADER, Page
 from dac.report.markup import (
@@ -41,7 +43,7 @@ def _none(grids: Mapping[str, Grid], what: str) -> str:
 def _table(page: Page, name: str) -> str:
     files = page.tables.get(name, {})
     if "html" not in files:
-        inside = _not_built(page, name)
+        inside = _not_built(name)
     else:
         inside = scrolling(f"Table {name}", clean(files["html"].decode(errors="replace")))
         links = [download(f"{name}.{e}", files[e]) for e in ("csv", "md", "tex") if e in files]
@@ -55,7 +57,7 @@ def _table(page: Page, name: str) -> str:
 def _figure(page: Page, name: str, figure: Figure) -> str:
     files = page.figures.get(name, {})
     if "png" not in files:
-        return _result("figure", name, figure, _not_built(page, name))
+        return _result("figure", name, figure, _not_built(name))
     width, height = struct.unpack(">II", files["png"][PNG_HEADER - 8 : PNG_HEADER])
     seeds = f"seed{'s' if len(figure.seeds) > 1 else ''} {', '.join(map(str, figure.seeds))}"
     methods = ", ".join(grid.existing(page.params, figure))
@@ -65,12 +67,17 @@ def _figure(page: Page, name: str, figure: Figure) -> str:
         f'<img src="{data_address("image/png", files["png"])}" width="{round(SHOWN * width)}"'
         f' height="{round(SHOWN * height)}" alt="{alt}">'
     )
-    words = prose(page.captions.get("figure", ""))
+    words = prose(_rendered(page.captions.get("figure", ""), figure.kind))
     caption = f'{text(figure.title)}. {words} <span class="runs">{text(of_runs)}</span>'
     link = download(f"{name}.pdf", files["pdf"]) if "pdf" in files else ""
     inside = f"<figure>{image}\n<figcaption>{caption}</figcaption></figure>"
     inside += f'\n<p class="downloads">Download: {link}</p>' if link else ""
     return _result("figure", name, figure, inside)
+
+
+def _rendered(caption: str, kind: str) -> str:
+    """A caption is a template, as in Snakemake's own report: figures differ by `params.kind`."""
+    return Template(caption).render(snakemake={"params": {"kind": kind}})
 
 
 def _result(kind: str, name: str, described: Grid, inside: str) -> str:
@@ -81,9 +88,6 @@ def _result(kind: str, name: str, described: Grid, inside: str) -> str:
     )
 
 
-def _not_built(page: Page, name: str) -> str:
-    """Another suite than the file's must be named, or Snakemake does not know the target."""
-    suite = page.results.suite
-    other = "" if suite == page.params.file.suite else f" --config suite={suite}"
-    command = f"snakemake --cores all {name}{other}"
-    return f'<p class="missing">Not built yet: <code>{text(command)}</code></p>'
+def _not_built(name: str) -> str:
+    command = text(f"snakemake --cores all {name}")
+    return f'<p class="missing">Not built yet: <code>{command}</code></p>'

@@ -29,7 +29,17 @@ from dac.settings.open_set import (
     SsbSettings,
     UAGregSettings,
 )
-from dac.settings.results import Aggregate, Evaluate, Figure, Figures, Grid, Plan, Suite, Table
+from dac.settings.results import (
+    STAGE_TARGETS,
+    Aggregate,
+    Evaluate,
+    Figure,
+    Figures,
+    Grid,
+    Plan,
+    Suite,
+    Table,
+)
 from dac.settings.tasks import LabeledList, Pool, Task
 from dac.settings.train import Pretrain, PretrainSection, Train, TrainSection
 
@@ -58,6 +68,7 @@ __all__ = [
     "IS_FIRST_EPOCH",
     "NUM_SEEDS",
     "SETTINGS",
+    "STAGE_TARGETS",
     "Aggregate",
     "Archive",
     "Backbone",

@@ -43,6 +43,8 @@ class MixMatchSettings(WithConfidence):
     """MixUp's lambda is drawn from Beta(alpha, alpha)."""
     rampup: Probability
     """Share of training over which lambda_u grows from zero."""
+    interleaved: bool
+    """Every chunk of the mix has rows of all, so that batch norm sees the same of each."""
 
     def forwards(self, epoch: int) -> Forwards:
         """Two views without gradient for the guess, both again in the mix."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dac.settings.base import Count, FirstEpoch, NonNegative, Positive, Probability
+from dac.settings.base import IS_FIRST_EPOCH, Count, FirstEpoch, NonNegative, Positive, Probability
 from dac.settings.method_base import GRADIENT, Common, Forwards
 
 
@@ -12,13 +12,15 @@ class MtcfSettings(Common):
     labeled_views: Literal[1]
     warmup_epochs: FirstEpoch
     """Epochs that train the inlier head only."""
-    history: Count
-    """Epochs whose inlier predictions are averaged."""
+    history: Annotated[int, Field(gt=0), IS_FIRST_EPOCH]
+    """Epochs whose inlier predictions are averaged; with the last of them targets begin to move."""
     lambda_u: NonNegative
     temperature: Positive
     alpha: Positive
     rampup: Probability
     """Share of training over which lambda_u grows from zero."""
+    undrawn: Literal["older", "zero"]
+    """What an image has in an epoch that does not draw it: its older entry, or 0 (benchmark)."""
 
     def forwards(self, epoch: int) -> Forwards:
         if epoch < self.warmup_epochs:
@@ -56,6 +58,8 @@ class SafeStudentSettings(Common):
     """Energy discrepancy of the benchmark of DAC's authors, or of the original code."""
     score_temperature: Positive
     """Of `original`."""
+    clamp_weight: bool
+    """Keep the weight of an unseen image within [1, e]."""
 
     def forwards(self, epoch: int) -> Forwards:
         """The teacher's look at a seen image has no gradient."""

@@ -6,6 +6,10 @@ from pydantic import Field
 
 from dac.settings.base import Backbone, Count, DataName, Name, NonNegative, Positive, Section, Seed
 
+STAGE_TARGETS = frozenset(
+    {"downloads", "data", "splits", "pretraining", "models", "runs", "tables", "figures", "summary"}
+)
+"""What may be asked of the workflow by the name of a stage; rules carry the singular."""
 RULES = "published|transductive|inductive|memory|memory_upper|reject_nothing|reject_everything"
 RATES = "balanced_accuracy|(pool_)?(inlier_recall|outlier_rejection)"
 Metric = Annotated[
@@ -96,3 +100,8 @@ class Plan(Section):
     """... and at most this, which the queue must allow; a longer run stops in time and resumes."""
     shortest_job_minutes: Count
     """... and at least this, for start-up and small jobs."""
+    evaluate_minutes: Count
+    """Limit of a pass over pool and test images, which begins anew after a kill."""
+    cpu_minutes: Count
+    """Limit of jobs on CPU nodes: preparing data, tables, figures."""
+    cpu_memory_mb: Count

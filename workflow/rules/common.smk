@@ -17,6 +17,7 @@ records = workflow_memory.Memory(
     folder=Path(".snakemake/metadata"),
     archive=Path("provenance/snakemake.tgz"),
     stamp=Path(".snakemake/dac-provenance"),
+    untracked=frozenset({"report"}),
 )
 
 if others := sorted(set(workflow.config_settings.overwrite_config) - {"suite"}):
@@ -115,7 +116,8 @@ def queue(kind):
     }
 
 
-ON_CPU = {"mem_mb": 8000, "runtime": 120, **queue("CPU")}
+PLAN = PARAMS.file.plan
+ON_CPU = {"mem_mb": PLAN.cpu_memory_mb, "runtime": PLAN.cpu_minutes, **queue("CPU")}
 ON_GPU = {
     "gpu": 1,
     "gpu_model": os.environ.get("DAC_GPU_MODEL", "a40"),
@@ -125,11 +127,11 @@ ON_GPU = {
 
 
 def memory_of(wildcards):
-    return PARAMS.file.plan.memory_mb[data_of(wildcards)]
+    return PLAN.memory_mb[data_of(wildcards)]
 
 
 def threads_of(wildcards):
-    return PARAMS.file.plan.threads[data_of(wildcards)]
+    return PLAN.threads[data_of(wildcards)]
 
 
 def train_minutes(wildcards):

@@ -1,10 +1,12 @@
-# Reads model.pt; depends on run.json, its small receipt, because Snakemake compares only small files
-# by content. outputs.json is such a receipt, too.
+# What changed is told by run.json, the small receipt of model.pt, because Snakemake compares only small
+# files by content; model.pt itself is `ancient`: it must be there, whatever its time. outputs.json is
+# a receipt, too.
 
 
 rule evaluate:
     input:
         run=f"{RUN}/run.json",
+        model=ancient(f"{RUN}/model.pt"),
         split="data/splits/{task}/seed{seed}.json",
         data=prepared,
     output:
@@ -20,7 +22,7 @@ rule evaluate:
     resources:
         **ON_GPU,
         mem_mb=memory_of,
-        runtime=60,
+        runtime=PLAN.evaluate_minutes,
     params:
         settings=lambda w: settings_hash(PARAMS.evaluation(run_of(w))),
     shell:
@@ -30,6 +32,7 @@ rule evaluate:
 rule outputs:
     input:
         run=f"{RUN}/run.json",
+        model=ancient(f"{RUN}/model.pt"),
         split="data/splits/{task}/seed{seed}.json",
         data=prepared,
     output:
@@ -45,6 +48,6 @@ rule outputs:
     resources:
         **ON_GPU,
         mem_mb=memory_of,
-        runtime=60,
+        runtime=PLAN.evaluate_minutes,
     shell:
         "python -m dac.on_gpu python -m dac.outputs --run $(dirname {output.receipt}) > {log} 2>&1"
