@@ -16,10 +16,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dac import grid, params, params_results
+from dac import params, params_results
 from dac.errors import UserError
 from dac.files import canonical_hash
-from dac.settings import SETTINGS, DacSettings, FixMatchSettings
+from dac.settings import SETTINGS, STAGE_TARGETS, DacSettings, FixMatchSettings
 
 PATH = Path(__file__).parents[1] / "params.yaml"
 PARAMS = params.load(PATH)

@@ -99,7 +99,9 @@ def test_the_plan_of_the_whole_paper() -> None:
 
 def test_the_printed_plan_states_what_it_rests_on() -> None:
     text = plan.describe(PARAMS, "paper")
-    rows = re.findall(r"^(table\d|fig\d\d|suite paper) +(\d+) +(\d+) +([\d,.]+)", text, re.M)
+    rows = re.findall(
+        r"^(table\d|variants|fig\d\d|suite paper) +(\d+) +(\d+) +([\d,.]+)", text, re.M
+    )
     assert [row[0] for row in rows] == [
         *PARAMS.suite("paper").tables,
         *PARAMS.suite("paper").figures,
@@ -109,6 +111,7 @@ def test_the_printed_plan_states_what_it_rests_on() -> None:
         "assumed: the A40 sustains 9 TFLOPS (not measured)",
         "counted:",
         "measured on a CPU:",
+        "hours: training and pre-training",
     ):
         assert claim in text
     assert "not built yet" not in text  # every method of the paper is there

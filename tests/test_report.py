@@ -106,7 +106,14 @@ def test_every_table_and_figure_is_there_with_its_files(page: str, demo: Path) -
     assert (demo / "results/tables/digits.csv").read_text().splitlines()[1] in page
     assert "Nothing: every run is in, every table and figure is built." in page
     assert "Agreement of every pair of heads on test digits" in page
-    assert "error bars are sample standard deviations over seeds" in page  # workflow/report
+
+
+def test_captions_speak_of_the_kind_of_figure_they_stand_under(page: str) -> None:
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, re.S)
+    words = [re.sub("<.*?>", "", caption) for caption in captions]
+    assert len(words) == 2 and all("error bars" not in each for each in words)
+    assert "inliers blue, outliers orange" in words[0] and "histogram" in words[0]
+    assert "One color scale for inliers and outliers." in words[1] and "heatmap" in words[1]
 
 
 def test_provenance_counts_runs_by_what_made_them(page: str) -> None:

@@ -51,7 +51,11 @@ TRAIN = {
     "checkpoint_every": 3,
     "log_every": 2,
 }
-FILLED = {  # every memory holds something as its stage begins, so that a resume must restore it
+# Every memory holds something that decides a later step, so that a resume must restore it.
+FILLED: dict[str, dict[str, Any]] = {
+    "mtcf": {"history": 2},  # targets move in the third epoch, the last of the shortest runs
+    "comatch": {"tau": 0.3, "graph_tau": 0.2, "queue_batches": 2, "alignment_batches": 3},
+    "softmatch": {"momentum": 0.5},
     "osp": {"out_share": 1.0, "out_below": 1.0, "bank_confidence": 1.0},
 }
 CPU = torch.device("cpu")
