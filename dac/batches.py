@@ -16,9 +16,10 @@ from torch import Tensor
 from dac.augment import Policy, strong, weak
 from dac.data.prepared import Part
 from dac.errors import UserError
-from dac.methods.base import Batch, Clock, Draw, Drawn, Method, ViewCounts
+from dac.methods.base import Method
 from dac.settings import Data, Train
 from dac.split import Split
+from dac.step import Batch, Clock, Draw, Drawn, ViewCounts
 from dac.tasks import relabel
 
 

@@ -14,11 +14,12 @@ from dac.batches import Batches, RunData
 from dac.course import Course, StopRequest, save_when_due
 from dac.inference import predict
 from dac.logs import Progress
-from dac.methods.base import Clock, Network
+from dac.methods.base import Network
 from dac.metrics import auroc, closed_set_accuracy
 from dac.models.ema import Ema
 from dac.scan import PoolScan
 from dac.settings import Train
+from dac.step import Clock
 
 
 def learning_rate(settings: Train, step: int) -> float:

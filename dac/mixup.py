@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from dac.augment import send
 
 if TYPE_CHECKING:  # dac.methods imports this file
-    from dac.methods.base import Method, Step
+    from dac.methods.base import Method
+    from dac.step import Step
 
 
 def sharpen(p: Tensor, temperature: float) -> Tensor:

@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, toy_run
 
 from dac.banks import Bank
-from dac.methods.base import Batch, Sizes
+from dac.methods.base import Sizes
 from dac.methods.comatch import CoMatch
 from dac.models.heads import Projections
+from dac.step import Batch
 
 AFTER = STEPS_PER_EPOCH  # the first step of epoch 1
 U = BATCH * MU

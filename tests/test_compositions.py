@@ -11,10 +11,10 @@ from toy_runs import BATCH, MU, NUM_KNOWN, PARAMS, STEPS_PER_EPOCH, Toy, toy_run
 
 from dac.alignment import align
 from dac.consensus import consensus
-from dac.methods.base import Batch
 from dac.mixup import draw_mix
 from dac.otsu import otsu_threshold
 from dac.params import Run
+from dac.step import Batch
 
 AFTER = STEPS_PER_EPOCH  # the first step after one epoch of warm-up
 U = BATCH * MU

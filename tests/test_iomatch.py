@@ -12,7 +12,7 @@ from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, to
 
 from dac.evaluate import decisions
 from dac.inference import Outputs, evaluating
-from dac.methods.base import Batch
+from dac.step import Batch
 
 U, C = BATCH * MU, NUM_KNOWN
 AFTER = STEPS_PER_EPOCH  # the open-set head begins

@@ -17,8 +17,8 @@ from dac.course import Meter
 from dac.errors import RunFailed
 from dac.loop import Progression, _keep_best, evaluated_state, learning_rate, make_optimizer
 from dac.methods import build_network
-from dac.methods.base import Clock
 from dac.seeds import generators
+from dac.step import Clock
 
 CIFAR = PARAMS.run("cifar-50-500", "dac-released", 1)
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 from toy_runs import METHODS, POOL, STEPS_PER_EPOCH, Toy, clock, every_tensor, toy_run
 
-from dac.methods.base import Batch
+from dac.step import Batch
 
 AFTER = STEPS_PER_EPOCH  # the first step after one epoch of warm-up
 ACTIVE = {"tau": 0.4}  # so low that the unlabeled loss matters from the start

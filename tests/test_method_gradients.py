@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from toy_runs import STEPS_PER_EPOCH, Toy, toy_run
 
-from dac.methods.base import Batch
+from dac.step import Batch
 
 AFTER = STEPS_PER_EPOCH  # the first step after one epoch of warm-up
 DIVERSIFY = ("heads_supervised", "heads_unlabeled", "mutual_information")

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 from toy_runs import BATCH, METHODS, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, toy_run
 
 from dac.consensus import consensus
-from dac.methods.base import Batch
 from dac.models.ema import Ema
 from dac.otsu import otsu_threshold
+from dac.step import Batch
 
 AFTER = STEPS_PER_EPOCH  # the first step after one epoch of warm-up
 DIVERSIFY = ("heads_supervised", "heads_unlabeled", "mutual_information")

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, clock, toy_run
 
-from dac.methods.base import Batch, Step
 from dac.mixup import guess
+from dac.step import Batch, Step
 
 U = BATCH * MU
 HALF_WAY, RAMPED = 200, 400  # of 1000 steps, with a ramp over 0.4 of them

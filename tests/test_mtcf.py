@@ -12,9 +12,9 @@ from test_mixup import plain_interleave
 from torch import Tensor, nn
 from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, toy_run
 
-from dac.methods.base import Batch, Drawn, Step
 from dac.methods.mtcf import InlierHistory
 from dac.mixup import Mix, forward_mixed
+from dac.step import Batch, Drawn, Step
 
 U, LABELED = BATCH * MU, 2 * NUM_KNOWN
 WARM = STEPS_PER_EPOCH

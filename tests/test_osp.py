@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, clock, toy_run
 
 from dac.banks import ClassBank
-from dac.methods.base import Batch, Sizes
+from dac.methods.base import Sizes
 from dac.methods.osp import Osp, confident_kl, four_rotations, prune, rotation_loss
+from dac.step import Batch
 
 U = BATCH * MU
 STAGE_2 = STEPS_PER_EPOCH  # its first step

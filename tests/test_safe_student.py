@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, toy_run
 
-from dac.methods.base import Batch, Sizes
+from dac.methods.base import Sizes
 from dac.methods.safe_student import (
     SafeStudent,
     distilled,
@@ -20,6 +20,7 @@ from dac.methods.safe_student import (
     share_of,
 )
 from dac.otsu import otsu_threshold
+from dac.step import Batch
 
 U = BATCH * MU
 WARM = STEPS_PER_EPOCH  # the first step after the warm-up

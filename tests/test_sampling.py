@@ -11,8 +11,9 @@ from policies import DIGITS
 from toy_runs import toy_run
 
 from dac.batches import Batches, RunData, Stream, epoch_order
-from dac.methods.base import Method, ViewCounts
+from dac.methods.base import Method
 from dac.seeds import generators
+from dac.step import ViewCounts
 
 CPU = torch.device("cpu")
 

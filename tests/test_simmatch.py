@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, clock, toy_run
 
-from dac.methods.base import Batch, Network, Sizes, Step
+from dac.methods.base import Network, Sizes
 from dac.methods.simmatch import LabeledBank, SimMatch, modulate
+from dac.step import Batch, Step
 
 AFTER = STEPS_PER_EPOCH  # the first step of epoch 1
 U = BATCH * MU

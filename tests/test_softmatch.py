@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from toy_runs import BATCH, MU, NUM_KNOWN, Toy, clock, toy_run
 
-from dac.methods.base import Batch, Step
 from dac.methods.softmatch import ConfidenceWeight
+from dac.step import Batch, Step
 
 U = BATCH * MU
 STATE = ("alignment.mean", "alignment.is_started", "confidence.mean", "confidence.variance")

@@ -14,7 +14,7 @@ from dac.batches import Batches, RunData
 from dac.course import StopRequest
 from dac.inference import evaluating
 from dac.loop import Progression, fit
-from dac.methods.base import Batch, ViewCounts
+from dac.step import Batch, ViewCounts
 
 U, C = BATCH * MU, NUM_KNOWN
 AFTER = STEPS_PER_EPOCH  # stage 2 begins

@@ -13,11 +13,12 @@ from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, toy_run
 from dac import augment
 from dac.batches import Batches, RunData, Stream, epoch_order
 from dac.inference import evaluating
-from dac.methods.base import Clock, Draw, Method, ViewCounts
+from dac.methods.base import Method
 from dac.models.ema import Ema
 from dac.scan import PoolScan
 from dac.seeds import generators
 from dac.selection import Selection
+from dac.step import Clock, Draw, ViewCounts
 
 CPU = torch.device("cpu")
 NUM_IMAGES, NUM_LABELED = 50, 8

@@ -11,10 +11,10 @@ from torch.nn import functional as F
 from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, toy_run
 
 from dac.graphs import pseudo_label_graph
-from dac.methods.base import Batch, Step
 from dac.methods.uagreg import mean_negative_entropy
 from dac.mixture import mixture_means
 from dac.otsu import otsu_threshold
+from dac.step import Batch, Step
 
 U = BATCH * MU
 LATER = STEPS_PER_EPOCH

@@ -22,10 +22,10 @@ from dac.course import StopRequest
 from dac.inference import evaluating
 from dac.loop import Progression, fit, make_optimizer
 from dac.methods import build_network
-from dac.methods.base import Batch, Clock, Draw, Drawn
 from dac.models.ema import Ema
 from dac.params import Run
 from dac.seeds import generators
+from dac.step import Batch, Clock, Draw, Drawn
 
 PARAMS = params.load(Path(__file__).parents[1] / "params.yaml")
 SWEPT = {  # points of Figs. 8 to 10: `dac`, or what it stands on, with another number

@@ -14,8 +14,8 @@ from dac.bench.watch import BackboneWatch
 from dac.course import StopRequest
 from dac.errors import Stopped
 from dac.loop import Progression, fit
-from dac.methods.base import Batch, Clock
 from dac.params import Params, Run
+from dac.step import Batch, Clock
 from dac.train import start
 
 DAC, FIXMATCH = "dac-released", "fixmatch"  # the released form has two labeled views: 1,024 rows

@@ -16,8 +16,8 @@ from dac.bench.timing import Work, medians
 from dac.consensus import consensus, open_set_targets
 from dac.course import Meter
 from dac.loop import make_optimizer
-from dac.methods.base import Encode, Step, Views
 from dac.methods.dac import Dac
+from dac.step import Encode, Step, Views
 
 AUGMENTATION = "augmentation"
 TOGETHER = "features to gradients, as one"

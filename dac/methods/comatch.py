@@ -15,9 +15,10 @@ from dac import losses
 from dac.alignment import QueueAlignment
 from dac.banks import Bank
 from dac.graphs import graph_contrast, pseudo_label_graph
-from dac.methods.base import Clock, Method, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Sizes
 from dac.models.heads import Projections, target_head
 from dac.settings import CoMatchSettings
+from dac.step import Clock, Step, ViewCounts
 
 
 class CoMatch(Method):

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 from dac import losses
 from dac.banks import Bank
 from dac.consensus import ScoreMemory, consensus, open_set_targets, pairwise_l1, soft_rejection
-from dac.methods.base import Batch, Clock, Method, Scan, Sizes, Step, ViewCounts, Views
+from dac.methods.base import Method, Scan, Sizes
 from dac.models.heads import DivergentHeads, projection
 from dac.otsu import otsu_threshold
 from dac.settings import DacSettings
+from dac.step import Batch, Clock, Step, ViewCounts, Views
 
 
 class Dac(Method):

@@ -14,10 +14,11 @@ from torch.nn import functional as F
 
 from dac import losses
 from dac.alignment import QueueAlignment
-from dac.methods.base import Clock, Method, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Sizes
 from dac.models.heads import projection, target_head, xavier
 from dac.one_vs_all import Detectors, hard_negative, open_set_distribution
 from dac.settings import IOMatchSettings
+from dac.step import Clock, Step, ViewCounts
 
 
 class IOMatch(Method):

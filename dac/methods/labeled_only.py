@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 
 from dac import losses
-from dac.methods.base import Method, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Sizes
 from dac.models.heads import target_head
 from dac.settings import LabeledOnlySettings
+from dac.step import Step, ViewCounts
 
 
 class LabeledOnly(Method):

@@ -9,10 +9,11 @@ leaves next to nothing of L_U, and does not interleave (docs/protocol.md, "MixMa
 import torch
 from torch import Tensor
 
-from dac.methods.base import Method, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Sizes
 from dac.mixup import guess_and_mix, ramp
 from dac.models.heads import target_head
 from dac.settings import MixMatchSettings
+from dac.step import Step, ViewCounts
 
 
 class MixMatch(Method):

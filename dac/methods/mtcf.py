@@ -13,12 +13,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dac.methods.base import Clock, Draw, Method, Scan, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Scan, Sizes
 from dac.mixup import guess_and_mix, ramp
 from dac.models.heads import target_head, xavier
 from dac.otsu import otsu_threshold
 from dac.selection import Selection
 from dac.settings import MtcfSettings
+from dac.step import Clock, Draw, Step, ViewCounts
 
 
 class Mtcf(Method):

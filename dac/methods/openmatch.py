@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from dac import losses
-from dac.methods.base import Clock, Draw, Method, Scan, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Scan, Sizes
 from dac.models.heads import target_head
 from dac.one_vs_all import CLAIMED, Detectors, claims, entropy, hard_negative, squared_difference
 from dac.selection import Selection
 from dac.settings import OpenMatchSettings
+from dac.step import Clock, Draw, Step, ViewCounts
 
 
 class OpenMatch(Method):

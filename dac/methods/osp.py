@@ -15,12 +15,13 @@ from torch.nn import functional as F
 from dac import losses
 from dac.augment import send
 from dac.banks import ClassBank
-from dac.methods.base import Clock, Draw, Method, Scan, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Scan, Sizes
 from dac.mixup import ramp
 from dac.models.heads import MatchingHead, target_head
 from dac.otsu import otsu_threshold
 from dac.selection import Selection
 from dac.settings import OspSettings
+from dac.step import Clock, Draw, Step, ViewCounts
 
 
 class Osp(Method):

@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dac import losses
-from dac.methods.base import Clock, Draw, Method, Scan, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Scan, Sizes
 from dac.models.heads import target_head
 from dac.otsu import otsu_threshold
 from dac.selection import Selection
 from dac.settings import SafeStudentSettings
+from dac.step import Clock, Draw, Step, ViewCounts
 
 
 class SafeStudent(Method):

@@ -13,9 +13,10 @@ from torch.nn import functional as F
 
 from dac import losses
 from dac.alignment import QueueAlignment
-from dac.methods.base import Method, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Sizes
 from dac.models.heads import Projections, target_head
 from dac.settings import SimMatchSettings
+from dac.step import Step, ViewCounts
 
 
 class SimMatch(Method):

@@ -11,9 +11,10 @@ from torch.nn import functional as F
 
 from dac import losses
 from dac.alignment import MovingAlignment
-from dac.methods.base import Method, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Sizes
 from dac.models.heads import target_head
 from dac.settings import SoftMatchSettings
+from dac.step import Step, ViewCounts
 
 
 class SoftMatch(Method):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dac import losses
-from dac.methods.base import Clock, Method, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Sizes
 from dac.models.heads import mlp_head
 from dac.one_vs_all import (
     CLAIMED,
@@ -23,6 +23,7 @@ from dac.one_vs_all import (
     squared_difference,
 )
 from dac.settings import SsbSettings
+from dac.step import Clock, Step, ViewCounts
 
 
 class Ssb(Method):

@@ -13,11 +13,12 @@ from torch.nn import functional as F
 
 from dac import losses
 from dac.graphs import graph_contrast, pseudo_label_graph
-from dac.methods.base import Clock, Method, Scan, Sizes, Step, ViewCounts
+from dac.methods.base import Method, Scan, Sizes
 from dac.mixture import mixture_means
 from dac.models.heads import leaky_projection, target_head, xavier
 from dac.otsu import otsu_threshold
 from dac.settings import UAGregSettings
+from dac.step import Clock, Step, ViewCounts
 
 
 class UAGreg(Method):
