@@ -16,6 +16,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.parent.get_closest_marker("slow") is None)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Measured times are shown and never asserted: `record_property("figure", ...)`."""
+    for report in terminalreporter.getreports("passed"):
+        for name, value in report.user_properties:
+            if name == "figure":
+                terminalreporter.write_line(f"measured: {value}")
+
+
 @pytest.fixture(scope="session")
 def root(tmp_path_factory):
     """A data folder with the digits and their first split."""

@@ -204,6 +204,13 @@ def processes_of_job(id: str) -> list[int]:
     return found
 
 
+def hang(id: str) -> None:
+    """The training of a job stands still and hears no signal that can be handled."""
+    training = [pid for pid, command, _ in processes() if "dac.train" in command.split("\0")]
+    for pid in set(training) & set(processes_of_job(id)):
+        os.kill(pid, signal.SIGSTOP)
+
+
 def processes_in(folder: Path) -> list[str]:
     """Living processes that work in a folder or name it."""
     found = []

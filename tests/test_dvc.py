@@ -137,6 +137,28 @@ def test_a_parameter_that_changes_no_result_runs_a_stage_but_no_job(project: Dvc
     assert project.contents() == before
 
 
+def test_a_run_that_only_a_figure_needs_is_in_the_list_of_runs_at_once(project: DvcProject) -> None:
+    project.change("aggregate", "tables", "toy", "seeds", value=[1])
+    project.repro()
+    project.change("figures", "drawn", "toy-heads", "seeds", value=[2])  # it is still there
+    assert project.repro() == {"aggregate": 1, "figure": 1}
+    assert "digits-6-30,dac,2," in project.text("results/tables/runs.csv")
+    assert project.dvc("status").strip() == UP_TO_DATE
+
+
+def test_a_report_changes_nothing_that_is_tracked(project: DvcProject) -> None:
+    project.snakemake("report")
+    assert "<html" in project.text("results/report.html")
+    assert project.dvc("status").strip() == UP_TO_DATE
+
+
+def test_a_repro_can_be_looked_at_before_anything_is_pulled(clone: DvcProject) -> None:
+    assert UP_TO_DATE in clone.dvc("repro", "--dry", "--allow-missing")
+    clone.change("methods", "dac", "settings", "lambda_kd", value=0.25)
+    said = clone.dvc("repro", "--dry", "--allow-missing")
+    assert re.findall(r"Running stage '(\w+)'", said)[:2] == ["download", "split"]
+
+
 def test_preparing_the_same_data_again_is_no_change(project: DvcProject) -> None:
     before = project.recorded("prepare")
     shutil.rmtree(project.folder / "data/prepared")
@@ -193,6 +215,10 @@ def test_the_shipped_results_are_restored_offline(tmp_path: Path) -> None:
     clone = DvcProject(TOP).clone(tmp_path / "clone")
     clone.dvc_offline("pull")
     assert_nothing_to_do(clone)
+    assert clone.planned("all", "--config", "suite=demo-all") == {"aggregate": 1}  # of its runs
+    shown = (TOP / "README.md").read_text()
+    for name in ("digits", "digits-all", "digits-compositions"):
+        assert clone.text(f"results/tables/{name}.md").strip() in shown, name
 
 
 # --- faults: a build that is broken off ---------------------------------------------------------

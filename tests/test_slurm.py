@@ -18,6 +18,7 @@ from slurm_cluster import (
     Controller,
     Job,
     SlurmProject,
+    hang,
     processes_in,
     processes_of_job,
     running_cluster,
@@ -30,7 +31,8 @@ from dac import checkpoint
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 ON_SUBMIT_HOST = {"download", "split"}
 ON_GPU = {"train", "evaluate"}
-RUNS = [f"runs/digits-6-30/dac/seed{seed}" for seed in (1, 2, 3, 4)]
+SEEDS = (1, 2, 3, 4, 5)
+RUNS = [f"runs/digits-6-30/dac/seed{seed}" for seed in SEEDS]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,7 @@ def with_data(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Slu
     for name, value in {"epochs": 40, "evaluate_every": 40, "checkpoint_every": 2}.items():
         project.change("train", "by_data", "digits", name, value=value)
     project.change("aggregate", "tables", "toy", "methods", value=["dac"])
-    project.change("aggregate", "tables", "toy", "seeds", value=[1, 2, 3, 4])
+    project.change("aggregate", "tables", "toy", "seeds", value=[*SEEDS])
     project.snakemake("splits")
     project.make_slow()
     return project
@@ -114,7 +116,7 @@ def test_one_command_builds_the_suite(cluster: Cluster, tmp_path: Path) -> None:
 
 @dataclass
 class Struck:
-    """Four runs, each hit by another fault, and what they would have been without."""
+    """Five runs, each hit by another fault, and what they would have been without."""
 
     project: SlurmProject
     undisturbed: SlurmProject
@@ -133,22 +135,24 @@ def struck(
     undisturbed.make_fast()
     with (
         ThreadPoolExecutor(1) as aside,
-        cluster.taken(a40_1=1, a40_2=3) as release,  # leaves three GPUs and one
+        cluster.taken(a40_2=3) as release,  # leaves four GPUs and one
         project.controller("models") as controller,
     ):
         controller.wait_for("checkpoints of all runs", lambda: all(map(project.steps_saved, RUNS)))
         runs = {project.jobs_of(run)[0].id: run for run in RUNS}
         alone, *others = sorted(map(project.job, runs), key=lambda job: job.node, reverse=True)
-        assert [alone.node, *(job.node for job in others)] == ["a40-2", "a40-1", "a40-1", "a40-1"]
+        assert [alone.node, *(job.node for job in others)] == ["a40-2", *4 * ["a40-1"]]
 
         def restarted(*jobs: Job) -> Job | None:
             return next((job for job in map(project.job, ids(jobs)) if job.restarts), None)
 
         with cluster.taken(a40_1=1):  # all four are in use, so one must go
             pushed = controller.wait_for("a job to be preempted", lambda: restarted(*others))
-        limited, cancelled = (job for job in others if job.id != pushed.id)
-        # The job was submitted with ten minutes; five minutes before the end it gets its warning.
+        limited, hung, cancelled = (job for job in others if job.id != pushed.id)
+        # The jobs were submitted with ten minutes; five minutes before the end comes the warning.
         cluster.ask("scontrol", "update", f"JobId={limited.id}", "TimeLimit=6")
+        hang(hung.id)  # hears no warning, so Slurm must kill it
+        cluster.ask("scontrol", "update", f"JobId={hung.id}", "TimeLimit=1")
         cluster.ask("scancel", cancelled.id)
         release()
         cluster.crash(alone.node)
@@ -157,17 +161,24 @@ def struck(
 
         reference = aside.submit(undisturbed.snakemake, "--cores", "1", "models")
         controller.wait_for("the warning", lambda: project.job(limited.id).is_over)
+        controller.wait_for("the time limit", lambda: project.job(hung.id).is_over)
         project.make_fast()
         code = controller.wait()
         show("disturbed", project.jobs())
         assert code == 0, controller.explain()
         reference.result()
-    hit = {"limit": limited, "cancel": cancelled, "crash": alone, "preempt": pushed}
+    hit = {
+        "limit": limited,
+        "timeout": hung,
+        "cancel": cancelled,
+        "crash": alone,
+        "preempt": pushed,
+    }
     named = {fault: runs[job.id] for fault, job in hit.items()}
     return Struck(project, undisturbed, named, controller.output.read_text())
 
 
-@pytest.mark.parametrize("fault", ["limit", "cancel", "crash", "preempt"])
+@pytest.mark.parametrize("fault", ["limit", "timeout", "cancel", "crash", "preempt"])
 def test_a_disturbed_run_ends_with_the_same_bits(struck: Struck, fault: str) -> None:
     run, project, undisturbed = struck.runs[fault], struck.project, struck.undisturbed
     step = project.resumed_at(run)
@@ -177,7 +188,9 @@ def test_a_disturbed_run_ends_with_the_same_bits(struck: Struck, fault: str) -> 
     assert project.text(f"{run}/history.csv") == undisturbed.text(f"{run}/history.csv")
 
 
-@pytest.mark.parametrize(("fault", "state"), [("limit", "FAILED"), ("cancel", "CANCELLED")])
+@pytest.mark.parametrize(
+    ("fault", "state"), [("limit", "FAILED"), ("timeout", "TIMEOUT"), ("cancel", "CANCELLED")]
+)
 def test_a_job_that_was_ended_is_submitted_again(struck: Struck, fault: str, state: str) -> None:
     states = [job.state for job in struck.project.jobs_of(struck.runs[fault])]
     assert states == [state, "COMPLETED"]

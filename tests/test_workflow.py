@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -271,17 +272,34 @@ def test_faults_of_the_parameter_file_are_told(project: Project) -> None:
     assert "methods.dac.settings.head_tau: input should be less than or equal to 1" in said
 
 
+def test_a_network_that_is_gone_is_trained_again_only_when_somebody_needs_it(
+    project: Project,
+) -> None:
+    (
+        project.folder / "runs/digits-6-30/dac/seed1/model.pt"
+    ).unlink()  # as after a pull of results without networks
+    assert project.planned("all") == {}
+    project.change("evaluate", "last_evaluations", value=3)
+    expected = {"train": 1, "evaluate": 4, "figure": 1, **RESULTS}
+    assert project.planned("all") == expected
+
+
 # --- scale, several GPUs ------------------------------------------------------------------------
 
 
-def test_the_whole_paper_is_planned_in_one_go(tmp_path: Path) -> None:
+def test_the_whole_paper_is_planned_in_one_go(
+    tmp_path: Path, record_property: Callable[[str, str], None]
+) -> None:
     project = Project.new(tmp_path / "p")
     (project.folder / "params.yaml").write_bytes((TOP / "params.yaml").read_bytes())
     started = time.monotonic()
     counts = project.planned("all", "--config", "suite=paper")
     seconds = time.monotonic() - started
     jobs = sum(counts.values())
-    print(f"\nsnakemake -n all: {counts['train']} runs, {jobs} jobs in {seconds:.1f} s")
+    figure = (
+        f"snakemake -n all: {counts['train']} runs, {jobs} jobs in {seconds:.1f} s (15 at most)"
+    )
+    record_property("figure", figure)
     assert counts["train"] == counts["evaluate"] == 967
     found = params.load(TOP / "params.yaml")
     assert jobs == plan.cost(found, grid.results(found, "paper"), is_suite=True).jobs
