@@ -1,4 +1,6 @@
-"""Banks of features, first in, first out: DAC's of embeddings and targets, OSP's by class."""
+"""Banks of features, first in, first out: embeddings with targets (DAC, CoMatch), by class (OSP)."""
+
+# B batch, C known classes, d feature
 
 import torch
 from torch import Tensor, nn

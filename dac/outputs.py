@@ -3,8 +3,8 @@
     python -m dac.outputs --run runs/cifar-50-500-subset-0/fixmatch/seed1
 
 Reads model.pt, leaves outputs.npz for Figs. 2 and 5: labels, probabilities of the target head and
-embeddings (DAC: the projection z; other methods: the pooled feature), both of the eval transform;
-and outputs.json, its small receipt.
+embeddings (the projection of methods that have one, else the pooled feature), both of the eval
+transform; and outputs.json, its small receipt.
 """
 
 import argparse

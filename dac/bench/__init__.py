@@ -3,5 +3,5 @@
     python -m dac.bench --quick --only a,c
 
 Absolute times depend on the machine and on its other work; ratios of medians, measured in turn,
-depend on neither much. docs/benchmarks.md has readings.
+depend on neither much. README.md, "Speed", has readings.
 """

@@ -1,4 +1,4 @@
-"""Sections a, e and f: training steps, their parts and checkpoints against the bare backbone."""
+"""Sections a, e, f and g: steps, their parts and checkpoints against the backbone and FixMatch."""
 
 import copy
 import statistics

@@ -1,4 +1,4 @@
-"""What stands on the pooled feature: the target head, the projection and the divergent heads."""
+"""What stands on the pooled feature: target heads, projections, divergent and matching heads."""
 
 # B batch, K heads, C known classes, D embedding
 

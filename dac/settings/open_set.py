@@ -59,7 +59,7 @@ class SafeStudentSettings(Common):
     score_temperature: Positive
     """Of `original`."""
     clamp_weight: bool
-    """Keep the weight of an unseen image within [1, e]."""
+    """Keep the weight of an unseen image within [1, e]; else it is infinite where theta_u is 0."""
 
     def forwards(self, epoch: int) -> Forwards:
         """The teacher's look at a seen image has no gradient."""
