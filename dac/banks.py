@@ -1,4 +1,4 @@
-"""Banks of features, first in, first out: embeddings with targets (DAC, CoMatch), by class (OSP)."""
+"""Banks of features, first in, first out: embeddings with targets (DAC, CoMatch), classes (OSP)."""
 
 # B batch, C known classes, d feature
 

@@ -1,12 +1,10 @@
 """From a prepared data set and a split to batches on the device.
 
-Small sets live on the device as uint8; large ones are memory maps read ahead by threads. The order
-of indices is a function of the step alone, so resuming needs no sampler state.
+The order of indices is a function of the step alone, so resuming needs no sampler state.
 """
 
 # B labeled batch, U unlabeled batch, N pool items
 
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +14,7 @@ from torch import Tensor
 from dac.augment import Policy, strong, weak
 from dac.data.prepared import Part
 from dac.errors import UserError
+from dac.images import Images, Schedule
 from dac.methods.base import Method
 from dac.settings import Data, Train
 from dac.split import Split
@@ -98,30 +97,11 @@ class Stream:
     """Batch after batch of one index set: positions in the set, and the images themselves."""
 
     def __init__(
-        self,
-        images: np.ndarray,
-        index: np.ndarray,
-        *,
-        batch: int,
-        steps_per_epoch: int,
-        device: torch.device,
-        workers: int = 4,
-        like: "Stream | None" = None,
+        self, images: Images, index: np.ndarray, *, batch: int, steps_per_epoch: int
     ) -> None:
-        """`like`: another stream of the same set, whose images on the device are shared."""
-        self.size, self.batch, self.steps_per_epoch = len(index), batch, steps_per_epoch
-        self.device, self.workers = device, workers
+        self.images, self.index = images, torch.from_numpy(index)
+        self.batch, self.steps_per_epoch = batch, steps_per_epoch
         self.epoch = -1
-        self.reads: dict[int, Future[Tensor]] = {}
-        self.source: np.memmap | None = None
-        self.resident: Tensor
-        if isinstance(images, np.memmap):
-            self.source, self.index = images, index
-            self.pool = ThreadPoolExecutor(workers)
-        elif like is not None:
-            self.resident = like.resident
-        else:
-            self.resident = torch.from_numpy(images[index]).to(device)
 
     def at(self, step: int, selected: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Positions (batch) and uint8 images (batch x 3 x H x W) of one step, on the device.
@@ -131,33 +111,18 @@ class Stream:
         epoch, offset = divmod(step, self.steps_per_epoch)
         if epoch != self.epoch:
             self._start(epoch, selected)
-        positions = self.order[offset]
-        if self.source is None:
-            return positions, self.resident.index_select(0, positions)
-        return positions, self._read_ahead(offset).to(self.device, non_blocking=True)
+        return self.order[offset], self.schedule.at(offset)
 
     def _start(self, epoch: int, selected: Tensor | None) -> None:
         count = self.steps_per_epoch * self.batch
         if selected is None:
-            order = epoch_order(self.size, count, epoch)
+            order = epoch_order(len(self.index), count, epoch)
         else:
             chosen = selected.cpu().nonzero().squeeze(1)
             order = chosen[epoch_order(len(chosen), count, epoch)]
-        self.host_order = order.view(-1, self.batch)
-        self.order = self.host_order.to(self.device)
-        self.epoch, self.reads = epoch, {}
-
-    def _read_ahead(self, offset: int) -> Tensor:
-        """This step's images; the next steps' are being read meanwhile."""
-        for ahead in range(offset, min(offset + 2 * self.workers, self.steps_per_epoch)):
-            if ahead not in self.reads:
-                self.reads[ahead] = self.pool.submit(self._read, self.host_order[ahead].numpy())
-        return self.reads.pop(offset).result()
-
-    def _read(self, positions: np.ndarray) -> Tensor:
-        assert self.source is not None
-        images = torch.from_numpy(self.source[self.index[positions]])
-        return images.pin_memory() if self.device.type == "cuda" else images
+        self.order = order.view(-1, self.batch).to(self.images.device)
+        self.schedule = Schedule(self.images, self.index[order], self.batch)
+        self.epoch = epoch
 
 
 class Batches:
@@ -173,10 +138,10 @@ class Batches:
     ) -> None:
         self.data, self.settings, self.method = data, settings, method
         self.streams, self.device = streams, device
+        self.images = Images(data.train_images, device, settings.workers)
         self.labels = torch.from_numpy(data.labels).to(device)
         self.labeled = self._stream(data.labeled_index, settings.batch)
         self.of_pool: dict[str, Stream] = {}
-        self.like: dict[bool, Stream] = {}  # the first stream with and without labeled images
 
     def at(self, step: int) -> Batch:
         clock = self._clock(step)
@@ -225,9 +190,7 @@ class Batches:
             rows = self.data.pool_index
             if draw.with_labeled:
                 rows = np.concatenate([rows, self.data.labeled_index])
-            like = self.like.get(draw.with_labeled)
-            self.of_pool[name] = self._stream(rows, draw.images, like)
-            self.like.setdefault(draw.with_labeled, self.of_pool[name])
+            self.of_pool[name] = self._stream(rows, draw.images)
         index, images = self.of_pool[name].at(step, self.method.selected(name))
         policy, stream = self.data.policy, self.streams["unlabeled_views"]
         return Drawn(
@@ -236,13 +199,6 @@ class Batches:
             strong=[strong(images, policy, stream) for _ in range(draw.strong)],
         )
 
-    def _stream(self, index: np.ndarray, batch: int, like: Stream | None = None) -> Stream:
-        return Stream(
-            self.data.train_images,
-            index,
-            batch=batch,
-            steps_per_epoch=self.settings.steps_per_epoch,
-            device=self.device,
-            workers=self.settings.workers,
-            like=like,
-        )
+    def _stream(self, index: np.ndarray, batch: int) -> Stream:
+        steps = self.settings.steps_per_epoch
+        return Stream(self.images, index, batch=batch, steps_per_epoch=steps)

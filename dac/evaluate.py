@@ -28,6 +28,7 @@ from dac.batches import RunData
 from dac.data import prepared
 from dac.errors import UserError, exit_code_of
 from dac.files import write_arrays, write_json, write_text
+from dac.images import Images
 from dac.inference import Outputs, predict
 from dac.logs import say
 from dac.methods import build_network
@@ -96,23 +97,14 @@ def evaluate(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Metrics of the best checkpoint, and the per-image arrays behind them."""
     network = load_network(run, data, model["best"]["network"], device)
-    batch = run.train.evaluation_batch
-    test = predict(
-        network,
-        data.test_images,
-        data.policy,
-        groups=(~data.is_known_test).astype(int),
-        batch=batch,
-        device=device,
+    test_images, train_images = (
+        Images(images, device, run.train.workers)
+        for images in (data.test_images, data.train_images)
     )
+    batch, groups = run.train.evaluation_batch, (~data.is_known_test).astype(int)
+    test = predict(network, test_images, data.policy, groups=groups, batch=batch)
     pool = predict(
-        network,
-        data.train_images,
-        data.policy,
-        index=data.pool_index,
-        is_pool=True,
-        batch=batch,
-        device=device,
+        network, train_images, data.policy, index=data.pool_index, is_pool=True, batch=batch
     )
     accuracies = model["closed_accuracies"]
     rules = decisions(network.method, test, pool)

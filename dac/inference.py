@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from dac.augment import Policy, evaluation
+from dac.images import Images, Schedule
 from dac.methods.base import Network
 
 
@@ -32,31 +33,30 @@ class Outputs:
 @torch.no_grad()
 def predict(
     network: Network,
-    images: np.ndarray,
+    images: Images,
     policy: Policy,
     *,
     index: np.ndarray | None = None,
     groups: np.ndarray | None = None,
     is_pool: bool = False,
     batch: int,
-    device: torch.device,
 ) -> Outputs:
     """Run the network over `images` (or the rows `index` of them), `batch` at a time.
 
     `is_pool`: these are all images of the pool, in its order. `groups` assigns an image to a group
     (0, 1, ...) for which the heads' agreement is averaged.
     """
-    rows = np.arange(len(images)) if index is None else index
+    rows = all_rows(images) if index is None else torch.from_numpy(index)
     method = network.method
     ranking, scores, accepted, kept = [], [], [], []
     sums: dict[int, list[Tensor]] = {}
     with evaluating(network):
-        for start, features in _features(network, images, rows, _evaluation(policy), batch, device):
+        for start, features in _features(network, images, rows, _evaluation(policy), batch):
             logits = method.logits(features).float()
             ranking.append(logits.topk(min(5, logits.shape[1]), dim=1).indices)
             scores.append(method.score(features).float())
             accepted.append(method.accepts(features))
-            positions = torch.arange(start, start + len(features), device=device)
+            positions = torch.arange(start, start + len(features), device=images.device)
             kept.append(method.keeps(features, positions) if is_pool else None)
             if groups is not None:
                 _add_agreement(sums, network, features, groups[start : start + batch])
@@ -71,13 +71,13 @@ def predict(
 
 @torch.no_grad()
 def embed(
-    network: Network, images: np.ndarray, policy: Policy, *, batch: int, device: torch.device
+    network: Network, images: Images, policy: Policy, *, batch: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities of the target head (n x C) and embeddings of length one (n x D), float32."""
-    rows = np.arange(len(images))
+    rows = all_rows(images)
     probabilities, embeddings = [], []
     with evaluating(network):
-        for _, features in _features(network, images, rows, _evaluation(policy), batch, device):
+        for _, features in _features(network, images, rows, _evaluation(policy), batch):
             probabilities.append(network.method.logits(features).float().softmax(dim=1))
             embeddings.append(network.method.embedding(features))
     return torch.cat(probabilities).cpu().numpy(), torch.cat(embeddings).cpu().numpy()
@@ -86,17 +86,16 @@ def embed(
 @torch.no_grad()
 def read_pool(
     network: Network,
-    images: np.ndarray,
-    rows: np.ndarray,
+    images: Images,
+    rows: Tensor,
     read: Callable[[Tensor], Tensor],
     view: Callable[[Tensor], Tensor],
     *,
     batch: int,
-    device: torch.device,
 ) -> Tensor:
     """What `read` makes of the features of every image: n x ..., on the device."""
     with evaluating(network):
-        found = _features(network, images, rows, view, batch, device)
+        found = _features(network, images, rows, view, batch)
         return torch.cat([read(features) for _, features in found])
 
 
@@ -113,17 +112,19 @@ def evaluating(network: Network) -> Iterator[None]:
 
 def _features(
     network: Network,
-    images: np.ndarray,
-    rows: np.ndarray,
+    images: Images,
+    rows: Tensor,
     view: Callable[[Tensor], Tensor],
     batch: int,
-    device: torch.device,
 ) -> Iterator[tuple[int, Tensor]]:
     """Features of a view of `batch` images at a time, each with its place in `rows`."""
-    for start in range(0, len(rows), batch):
-        chosen = rows[start : start + batch]
-        block = torch.from_numpy(np.ascontiguousarray(images[chosen])).to(device)
-        yield start, network.encode(view(block))
+    schedule = Schedule(images, rows, batch)
+    for number in range(len(schedule)):
+        yield number * batch, network.encode(view(schedule.at(number)))
+
+
+def all_rows(images: Images) -> Tensor:
+    return torch.arange(len(images.source))
 
 
 def _evaluation(policy: Policy) -> Callable[[Tensor], Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dac.batches import Batches, RunData
 from dac.course import Course, StopRequest, save_when_due
+from dac.images import Images
 from dac.inference import predict
 from dac.logs import Progress
 from dac.methods.base import Network
@@ -59,20 +60,14 @@ def evaluated_state(progress: Progression) -> dict[str, Tensor]:
 
 
 def evaluate_closed(
-    progress: Progression, data: RunData, settings: Train, device: torch.device
+    progress: Progression, test_images: Images, data: RunData, batch: int
 ) -> dict[str, float]:
     """Closed-set accuracy and AUROC of the averaged weights on the test part.
 
     docs/protocol.md, "Model selection".
     """
     with progress.ema.swapped_in():
-        out = predict(
-            progress.network,
-            data.test_images,
-            data.policy,
-            batch=settings.evaluation_batch,
-            device=device,
-        )
+        out = predict(progress.network, test_images, data.policy, batch=batch)
     return {
         "closed_accuracy": closed_set_accuracy(data.test_labels, out.predictions, data.num_known),
         "auroc": auroc(data.is_known_test, out.scores),
@@ -94,14 +89,9 @@ def fit(
     network, optimizer, meter = progress.network, progress.optimizer, progress.meter
     shown = Progress(label, settings.steps, done=progress.step, unit=" steps")
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=settings.precision == "bf16")
-    scan = PoolScan(
-        network,
-        progress.ema,
-        data,
-        progress.streams["unlabeled_views"],
-        settings.evaluation_batch,
-        device,
-    )
+    views, evaluated_at_once = progress.streams["unlabeled_views"], settings.evaluation_batch
+    scan = PoolScan(network, progress.ema, batches.images, data, views, evaluated_at_once)
+    test_images = Images(data.test_images, device, settings.workers)
     network.train()
     progress.resumed_at = time.monotonic()
     while progress.step < settings.steps:
@@ -134,7 +124,7 @@ def fit(
             row = {"step": float(done), "lr": rate, **meter.row()}
             if is_evaluated:
                 with progress.off_the_clock():
-                    row |= evaluate_closed(progress, data, settings, device)
+                    row |= evaluate_closed(progress, test_images, data, evaluated_at_once)
                     is_last_chance = done == settings.steps and not progress.best
                     if network.method.is_selectable(clock) or is_last_chance:
                         _keep_best(progress, row)

@@ -20,6 +20,7 @@ from dac.batches import RunData
 from dac.errors import exit_code_of
 from dac.evaluate import load_network, open_run
 from dac.files import digest, write_arrays, write_json
+from dac.images import Images
 from dac.inference import embed
 from dac.logs import say
 from dac.params import DEFAULT_PATH, Run, load
@@ -49,8 +50,9 @@ def outputs(
 ) -> dict[str, np.ndarray]:
     """One row per test image, in the order of the data; `run` says whose they are, as JSON."""
     network = load_network(run, data, model["best"]["network"], device)
+    images = Images(data.test_images, device, run.train.workers)
     probabilities, embeddings = embed(
-        network, data.test_images, data.policy, batch=run.train.evaluation_batch, device=device
+        network, images, data.policy, batch=run.train.evaluation_batch
     )
     return {
         "run": np.array(json.dumps(model["run"], sort_keys=True)),

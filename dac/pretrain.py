@@ -27,6 +27,7 @@ from dac.course import Course, StopRequest, save_when_due
 from dac.data import prepared
 from dac.errors import UserError, exit_code_of
 from dac.files import locked
+from dac.images import Images
 from dac.logs import Progress, say
 from dac.models import build_backbone
 from dac.params import DEFAULT_PATH, PretrainRun, load
@@ -103,12 +104,10 @@ def all_images(images: np.ndarray, run: PretrainRun, device: torch.device) -> St
             f"{batch}; lower pretrain.by_data.{run.data_name}.batch"
         )
     return Stream(
-        images,
+        Images(images, device, run.settings.workers),
         np.arange(len(images)),
         batch=batch,
         steps_per_epoch=len(images) // batch,
-        device=device,
-        workers=run.settings.workers,
     )
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from dac import augment
 from dac.batches import RunData
+from dac.images import Images
 from dac.inference import read_pool
 from dac.methods.base import Network
 from dac.models.ema import Ema
@@ -20,10 +21,10 @@ class PoolScan:
 
     network: Network
     ema: Ema
+    images: Images
     data: RunData
     views: torch.Generator
     batch: int
-    device: torch.device
 
     def __call__(
         self,
@@ -33,9 +34,9 @@ class PoolScan:
         weak: bool = True,
         index: Tensor | None = None,
     ) -> Tensor:
-        policy, rows = self.data.policy, self.data.pool_index
+        policy, rows = self.data.policy, torch.from_numpy(self.data.pool_index)
         if index is not None:
-            rows = rows[index.cpu().numpy()]
+            rows = rows[index.cpu()]
 
         def view(images: Tensor) -> Tensor:
             if weak:
@@ -43,12 +44,4 @@ class PoolScan:
             return augment.evaluation(images, policy)
 
         with self.ema.swapped_in() if averaged else nullcontext():
-            return read_pool(
-                self.network,
-                self.data.train_images,
-                rows,
-                read,
-                view,
-                batch=self.batch,
-                device=self.device,
-            )
+            return read_pool(self.network, self.images, rows, read, view, batch=self.batch)

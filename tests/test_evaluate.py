@@ -14,6 +14,7 @@ from toy import TASK
 from dac import checkpoint
 from dac.augment import evaluation
 from dac.evaluate import decisions, evaluate, load_network, predictions
+from dac.images import Images
 from dac.inference import Outputs, evaluating, predict
 from dac.train import start
 
@@ -166,9 +167,9 @@ def test_prediction_in_batches_equals_prediction_at_once(params, root):
     run, data = params.run(TASK, "dac", 1), toy.toy_data(params, "dac", root)
     network = start(run, data, toy.CPU).network
     groups = (~data.is_known_test).astype(int)
+    images = Images(data.test_images, toy.CPU, workers=1)
     several, once = (
-        predict(network, data.test_images, data.policy, groups=groups, batch=b, device=toy.CPU)
-        for b in (64, 1000)
+        predict(network, images, data.policy, groups=groups, batch=b) for b in (64, 1000)
     )
     np.testing.assert_array_equal(several.ranking, once.ranking)
     np.testing.assert_allclose(several.scores, once.scores, rtol=1e-4)

@@ -11,6 +11,7 @@ from policies import DIGITS
 from toy_runs import toy_run
 
 from dac.batches import Batches, RunData, Stream, epoch_order
+from dac.images import Images, Schedule
 from dac.methods.base import Method
 from dac.seeds import generators
 from dac.step import ViewCounts
@@ -78,14 +79,8 @@ INDEX = np.array([3, 39, 17, 0, 25, 8, 11, 30, 2, 21, 5])  # eleven rows: batche
 
 
 def stream(images: np.ndarray, workers: int = 2) -> Stream:
-    return Stream(
-        images,
-        INDEX,
-        batch=BATCH,
-        steps_per_epoch=STEPS_PER_EPOCH,
-        device=CPU,
-        workers=workers,
-    )
+    read = Images(images, CPU, workers)
+    return Stream(read, INDEX, batch=BATCH, steps_per_epoch=STEPS_PER_EPOCH)
 
 
 def test_stream_gives_the_images_of_its_positions(images: tuple[np.ndarray, np.memmap]) -> None:
@@ -137,7 +132,28 @@ def test_an_epoch_of_a_stream_is_one_epoch_order(images: tuple[np.ndarray, np.me
 
 
 def test_memory_map_is_not_read_into_memory_at_once(images: tuple[np.ndarray, np.memmap]) -> None:
-    assert not hasattr(stream(images[1]), "resident")
+    assert Images(images[1], CPU, workers=1).resident is None
+
+
+def test_images_in_memory_are_not_copied_on_a_cpu(images: tuple[np.ndarray, np.memmap]) -> None:
+    assert np.shares_memory(Images(images[0], CPU, workers=1).resident.numpy(), images[0])
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("batch", [3, 11, 50])
+def test_schedule_gives_all_rows_in_turn_and_a_short_batch_at_the_end(
+    images: tuple[np.ndarray, np.memmap], kind: int, batch: int
+) -> None:
+    schedule = Schedule(Images(images[kind], CPU, workers=2), torch.from_numpy(INDEX), batch)
+    found = [schedule.at(number) for number in range(len(schedule))]
+    assert [len(each) for each in found[:-1]] == [batch] * (len(found) - 1)
+    assert np.array_equal(torch.cat(found).numpy(), images[0][INDEX])
+
+
+def test_memory_map_is_read_ahead_by_its_workers(images: tuple[np.ndarray, np.memmap]) -> None:
+    schedule = Schedule(Images(images[1], CPU, workers=2), torch.arange(40), 4)
+    schedule.at(3)
+    assert sorted(schedule.reads) == [4, 5, 6]  # four at a time, the first is handed out
 
 
 # --- batches ------------------------------------------------------------------------------------

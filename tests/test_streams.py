@@ -12,6 +12,7 @@ from toy_runs import BATCH, MU, NUM_KNOWN, STEPS_PER_EPOCH, Toy, toy_run
 
 from dac import augment
 from dac.batches import Batches, RunData, Stream, epoch_order
+from dac.images import Images
 from dac.inference import evaluating
 from dac.methods.base import Method
 from dac.models.ema import Ema
@@ -82,9 +83,8 @@ def batches(method: Method | None = None, **train: int) -> Batches:
 
 
 def stream(images: np.ndarray) -> Stream:
-    return Stream(
-        images, data().pool_index, batch=12, steps_per_epoch=STEPS_PER_EPOCH, device=CPU, workers=2
-    )
+    read = Images(images, CPU, workers=2)
+    return Stream(read, data().pool_index, batch=12, steps_per_epoch=STEPS_PER_EPOCH)
 
 
 def test_selected_stream_draws_the_chosen_alone_and_about_equally_often() -> None:
@@ -141,11 +141,10 @@ def test_positions_below_the_pools_size_are_of_the_pool_and_the_others_labeled()
     assert seen == set(range(NUM_IMAGES))
 
 
-def test_streams_of_one_set_share_their_images_and_no_other_does() -> None:
+def test_all_streams_share_one_copy_of_the_images() -> None:
     source = batches()
     source.at(STEPS_PER_EPOCH)
-    places = {name: flow.resident.data_ptr() for name, flow in source.of_pool.items()}
-    assert places["unlabeled"] == places["inliers"] == places["more"] != places["both"]
+    assert {flow.images for flow in (source.labeled, *source.of_pool.values())} == {source.images}
     assert {name: flow.batch for name, flow in source.of_pool.items()} == {
         "unlabeled": BATCH * MU, "inliers": 12, "both": 20, "more": 6,
     }  # fmt: skip
@@ -203,7 +202,9 @@ def pool_scan(batch: int = 9) -> tuple[PoolScan, Toy]:
     run = data()
     pictures = np.random.default_rng(1).integers(0, 256, run.train_images.shape, dtype=np.uint8)
     run = replace(run, train_images=pictures)
-    return PoolScan(toy.network, toy.ema, run, toy.streams["unlabeled_views"], batch, CPU), toy
+    images = Images(run.train_images, CPU, workers=2)
+    views = toy.streams["unlabeled_views"]
+    return PoolScan(toy.network, toy.ema, images, run, views, batch), toy
 
 
 def plain(scan: PoolScan, *, averaged: bool) -> Tensor:
