@@ -97,10 +97,8 @@ def evaluate(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Metrics of the best checkpoint, and the per-image arrays behind them."""
     network = load_network(run, data, model["best"]["network"], device)
-    test_images, train_images = (
-        Images(images, device, run.train.workers)
-        for images in (data.test_images, data.train_images)
-    )
+    test_images = Images(data.test_images, device, run.train.workers)
+    train_images = Images(data.train_images, device, run.train.workers)
     batch, groups = run.train.evaluation_batch, (~data.is_known_test).astype(int)
     test = predict(network, test_images, data.policy, groups=groups, batch=batch)
     pool = predict(
