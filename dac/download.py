@@ -102,9 +102,12 @@ def _put_in_place(beside: Path, target: Path) -> None:
     with writing(target):
         if (target / raw.LISTS).is_dir():  # lists may have been put there by hand
             shutil.copytree(target / raw.LISTS, beside / raw.LISTS)
+        replaced = target.with_name(f".{target.name}.replaced")
+        shutil.rmtree(replaced, ignore_errors=True)
         if target.exists():
-            shutil.rmtree(target)
+            target.rename(replaced)
         beside.rename(target)
+        shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _from_archives(job: Job, beside: Path) -> dict[str, Any]:

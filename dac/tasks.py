@@ -61,11 +61,6 @@ def known_classes(task: Task, num_classes: int) -> tuple[int, ...]:
     return tuple(sorted(known))
 
 
-def unknown_classes(known: Sequence[int], num_classes: int) -> tuple[int, ...]:
-    """Original ids of the other classes, ascending."""
-    return tuple(sorted(set(range(num_classes)) - set(known)))
-
-
 def relabel(labels: np.ndarray, known: Sequence[int]) -> np.ndarray:
     """Known classes to 0..C-1, unknown ones to C.. , both in ascending original id; -1 stays -1.
 

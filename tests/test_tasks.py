@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dac import params
 from dac.errors import UserError
 from dac.settings import Pool, Task
-from dac.tasks import SUPERCLASSES, known_classes, pool_counts, relabel, unknown_classes
+from dac.tasks import SUPERCLASSES, known_classes, pool_counts, relabel
 
 PARAMS = params.load(Path(__file__).parents[1] / "params.yaml")
 FIRST_20 = "1 4 9 10 16 28 30 32 54 55 61 62 67 70 72 73 82 91 92 95"
@@ -153,3 +153,8 @@ def test_pool_and_test_have_the_published_numbers_of_inliers_and_outliers(
         labels = relabel(np.repeat(np.arange(data.num_classes), size), known_of(task_name))
         is_known = labels < len(known_of(task_name))
         assert (is_known.sum(), (~is_known).sum()) == expected
+
+
+def unknown_classes(known: tuple[int, ...], num_classes: int) -> tuple[int, ...]:
+    """Original ids of the other classes, ascending."""
+    return tuple(sorted(set(range(num_classes)) - set(known)))

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from dac.bench.allocator import SETTINGS
 from dac.bench.augmentation import augmentation
 from dac.bench.information import information, otsu
 from dac.bench.lab import Workbench
@@ -21,6 +20,7 @@ from dac.bench.steps import (
 from dac.bench.table import Row, table
 from dac.errors import UserError, exit_code_of
 from dac.files import write_json
+from dac.job_environment import ALLOCATOR
 from dac.logs import say
 from dac.params import DEFAULT_PATH, load
 from dac.provenance import provenance
@@ -89,7 +89,7 @@ def chosen(option: str, text: str, valid: Collection[str]) -> list[str]:
 def ran_on(device: torch.device) -> str:
     facts = provenance(device)
     packages = ", ".join(f"{name} {version}" for name, version in facts["packages"].items())
-    settings = " ".join(f"{name}={os.environ[name]}" for name in SETTINGS if name in os.environ)
+    settings = " ".join(f"{name}={os.environ[name]}" for name in ALLOCATOR if name in os.environ)
     clock = "the clock on the wall" if device.type == "cuda" else "CPU time of the process"
     return (
         f"on {facts['device']}, {facts['host']}, Python {facts['python']}, {packages}\n"

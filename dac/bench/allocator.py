@@ -18,13 +18,8 @@ import torch
 from dac import params
 from dac.bench.lab import Workbench
 from dac.bench.parts import parts_seconds
+from dac.job_environment import ALLOCATOR
 from dac.train import choose_device
-
-SETTINGS = {  # keep large buffers mapped between steps; the same as in the Makefile
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "100000000000",
-    "MALLOC_TOP_PAD_": "268435456",
-}
 
 
 @dataclass(frozen=True)
@@ -46,7 +41,7 @@ def under_allocator(bench: Workbench) -> Reading:
     values = (bench.params.path, bench.task, bench.pool, bench.rounds, bench.repetitions)
     done = subprocess.run(
         [sys.executable, "-m", "dac.bench.allocator", *map(str, values)],
-        env=os.environ | SETTINGS,
+        env=os.environ | ALLOCATOR,
         capture_output=True,
         text=True,
     )

@@ -45,9 +45,7 @@ def check(folder: Path) -> None:
     if num_labeled < 2 and not faults:
         faults.append(f"labeled/ holds {num_labeled} class folder(s), expected 2 or more")
     if faults:
-        raise UserError(
-            f"pictures in {folder}: {'; '.join(faults)}. {LAYOUT}".replace(". e", ". E")
-        )
+        raise UserError(f"pictures in {folder}: {'; '.join(faults)}; {LAYOUT}")
 
 
 def fingerprint(folder: Path) -> str:

@@ -51,8 +51,8 @@ class CoMatch(Method):
         contrast = graph_contrast(z_strong[0], z_strong[1], graph, s.temperature)
         return {
             "supervised": losses.supervised(x, y),  # Eq. (2)
-            "unlabeled": s.lambda_u * step.weigh(unlabeled),
-            "graph": s.lambda_c * step.weigh(contrast),
+            "unlabeled": s.lambda_u * step.weigh(unlabeled),  # CoMatch L_u
+            "graph": s.lambda_c * step.weigh(contrast),  # CoMatch L_c
         }
 
     def smooth(self, p: Tensor, z: Tensor) -> Tensor:

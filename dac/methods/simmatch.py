@@ -46,15 +46,15 @@ class SimMatch(Method):
             if step.clock.epoch > 0:  # by then the bank holds every labeled image
                 p = s.smoothing * p + (1 - s.smoothing) * self.bank.votes(q, self.num_known)
         self.unwritten = batch.x_index, z_student.detach() if z_x is None else z_x, batch.y
+        unlabeled = losses.confident_cross_entropy(p, strong, tau=s.tau)
         terms = {
             "supervised": losses.supervised(x, batch.y),  # Eq. (2)
-            "unlabeled": s.lambda_u
-            * step.weigh(losses.confident_cross_entropy(p, strong, tau=s.tau)),
+            "unlabeled": s.lambda_u * step.weigh(unlabeled),  # SimMatch L_u
         }
         if step.clock.epoch > 0:
             similarity = self.bank.similarity(z_strong, s.temperature)
             instances = -(modulated * similarity).sum(dim=1)
-            terms["instances"] = s.lambda_in * step.weigh(instances)
+            terms["instances"] = s.lambda_in * step.weigh(instances)  # SimMatch L_in
         return terms
 
     def averaged_embedding(self, step: Step) -> Tensor:

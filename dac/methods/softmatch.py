@@ -39,7 +39,7 @@ class SoftMatch(Method):
         unlabeled = weight * F.cross_entropy(strong.float(), pseudo, reduction="none")
         return {
             "supervised": losses.supervised(x, step.batch.y),  # Eq. (2)
-            "unlabeled": self.settings.lambda_u * step.weigh(unlabeled),
+            "unlabeled": self.settings.lambda_u * step.weigh(unlabeled),  # SoftMatch L_u
         }
 
 
