@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dac import params
+from dac import params, plan
 
 TOP = Path(__file__).parents[1]
 DOCUMENTS = [*TOP.glob("*.md"), *TOP.glob("docs/*.md")]
@@ -54,3 +54,8 @@ def test_methods_and_tasks_named_in_the_readme_are_in_params_yaml():
     tasks, methods = re.findall(r"--task (\S+)", text), re.findall(r"--method (\S+)", text)
     assert tasks and set(tasks) <= set(known.tasks)
     assert methods and set(methods) <= set(known.methods)
+
+
+def test_the_plan_in_the_readme_is_the_one_that_is_printed():
+    described = plan.describe(params.load(TOP / "params.yaml"), "paper")
+    assert described in (TOP / "README.md").read_text()
