@@ -24,6 +24,7 @@ class QueueAlignment(nn.Module):
     for classes about as rare as EPS.
     """
 
+    training_only = True
     means: Tensor
     position: Tensor
 
@@ -41,7 +42,7 @@ class QueueAlignment(nn.Module):
         return self.read(p)
 
     def read(self, p: Tensor) -> Tensor:
-        """U x C -> U x C."""
+        """U x C -> U x C, against what is stored, without adding to it."""
         written = self.position.clamp(1, len(self.means))
         return align(p, self.means.sum(dim=0) / written)
 

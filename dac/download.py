@@ -48,6 +48,7 @@ def download(job: Job) -> None:
     with writing(job.sources.downloads):
         job.sources.downloads.mkdir(parents=True, exist_ok=True)
     with locked(job.sources.downloads, f"download of {job.name} in"):
+        _after_a_kill(job.raw)
         found = raw.faults(job.raw, job.spec)
         if not found and (job.raw / raw.RECEIPT).exists():
             say(f"{job.raw} is already there and intact; nothing to download")
@@ -102,12 +103,23 @@ def _put_in_place(beside: Path, target: Path) -> None:
     with writing(target):
         if (target / raw.LISTS).is_dir():  # lists may have been put there by hand
             shutil.copytree(target / raw.LISTS, beside / raw.LISTS)
-        replaced = target.with_name(f".{target.name}.replaced")
-        shutil.rmtree(replaced, ignore_errors=True)
         if target.exists():
-            target.rename(replaced)
+            target.rename(_replaced(target))
         beside.rename(target)
-        shutil.rmtree(replaced, ignore_errors=True)
+        shutil.rmtree(_replaced(target), ignore_errors=True)
+
+
+def _after_a_kill(target: Path) -> None:
+    """A run that ended between the two renames: what was there comes back."""
+    replaced = _replaced(target)
+    if replaced.exists() and target.exists():
+        shutil.rmtree(replaced)
+    elif replaced.exists():
+        replaced.rename(target)
+
+
+def _replaced(target: Path) -> Path:
+    return target.with_name(f".{target.name}.replaced")
 
 
 def _from_archives(job: Job, beside: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ Thresholds are labeled by where they come from:
   published     the method's own rule (docs/protocol.md, "Decision rules")
   transductive  Otsu on the test scores, for every method
   inductive     Otsu on the scores of the training pool: nothing of the test set is used
-  memory        where training ends with a threshold (DAC, Safe-Student, UAGreg): that one;
+  memory        where training ends with a threshold (DAC if it rejects, Safe-Student, UAGreg);
                 UAGreg has a second, memory_upper
 And `kept`, what training itself takes for inliers in the pool.
 """

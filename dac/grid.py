@@ -129,7 +129,7 @@ def targets(params: Params, found: Results) -> dict[str, list[str]]:
     tables = {name: [table_file(name)] for name in file.aggregate.tables}
     figures = {name: [figure_file(name)] for name in file.figures.drawn}
     short = {re.sub(r"^fig0", "fig", name): files for name, files in figures.items()}  # fig8
-    return stages | tables | figures | short | _tasks(params)
+    return short | stages | tables | figures | _tasks(params)
 
 
 def table_file(name: str) -> str:

@@ -1,4 +1,4 @@
-"""What a network says about images: logits, scores, embeddings."""
+"""What a network says about images: classes, scores, embeddings."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ from dac.methods.base import Network
 class Outputs:
     """One row per image."""
 
-    ranking: np.ndarray  # n x 5, the target head's likeliest classes; a pool's logits are too many
+    ranking: np.ndarray  # n x 5 (or C), the likeliest classes; logits of a pool are too many
     scores: np.ndarray  # n, high for inliers
     accepted: np.ndarray | None = None  # n, the method's own decision, where it is no threshold
     kept: np.ndarray | None = (
@@ -46,14 +46,15 @@ def predict(
     `is_pool`: these are all images of the pool, in its order. `groups` assigns an image to a group
     (0, 1, ...) for which the heads' agreement is averaged.
     """
-    rows = all_rows(images) if index is None else torch.from_numpy(index)
+    rows = _all_rows(images) if index is None else torch.from_numpy(index)
     method = network.method
     ranking, scores, accepted, kept = [], [], [], []
     sums: dict[int, list[Tensor]] = {}
     with evaluating(network):
         for start, features in _features(network, images, rows, _evaluation(policy), batch):
             logits = method.logits(features).float()
-            ranking.append(logits.topk(min(5, logits.shape[1]), dim=1).indices)
+            ranked = logits.sort(dim=1, descending=True, stable=True).indices  # ties as argmax
+            ranking.append(ranked[:, :5])
             scores.append(method.score(features).float())
             accepted.append(method.accepts(features))
             positions = torch.arange(start, start + len(features), device=images.device)
@@ -74,7 +75,7 @@ def embed(
     network: Network, images: Images, policy: Policy, *, batch: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Probabilities of the target head (n x C) and embeddings of length one (n x D), float32."""
-    rows = all_rows(images)
+    rows = _all_rows(images)
     probabilities, embeddings = [], []
     with evaluating(network):
         for _, features in _features(network, images, rows, _evaluation(policy), batch):
@@ -123,7 +124,7 @@ def _features(
         yield number * batch, network.encode(view(schedule.at(number)))
 
 
-def all_rows(images: Images) -> Tensor:
+def _all_rows(images: Images) -> Tensor:
     return torch.arange(len(images.source))
 
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 LOG_FLOOR = 1e-12  # logs are clamped here: a saturated softmax makes exact zeros
 GRAM_ELEMENTS = 1 << 21  # elements of the Gram matrix held at once: 8 MB
-UNDERFLOW = 80  # exp(-80) is still a normal float32
+UNDERFLOW = 80  # exp(-80) and exp(80) are still normal float32
 BANK_BLOCK = 1024  # bank rows worked on at once: U x 1024 affinities stay in a CPU's cache,
 BLOCKS_FOR_A_GPU = 8  # and a GPU wants few launches
 LOG2_E = math.log2(math.e)

@@ -59,6 +59,7 @@ class Mixed:
     x_target: Tensor  # B x C
     u: Tensor  # 2 U x C logits
     u_target: Tensor  # 2 U x C
+    mix: Mix
 
     def supervised(self) -> Tensor:
         """L_X, MixMatch Eq. (3)."""
@@ -70,20 +71,14 @@ class Mixed:
 
 
 def guess_and_mix(
-    method: "Method",
-    step: "Step",
-    generator: torch.Generator,
-    *,
-    temperature: float,
-    alpha: float,
-    interleaved: bool,
-) -> tuple[Mixed, Mix]:
-    """Guess the labels of both weak views, mix everything and run it; and how it was mixed."""
-    views, y = step.batch.u_weak, step.batch.y
-    guessed = guess(method, step, views, temperature)  # MixMatch Eqs. (6)-(7)
+    method: "Method", step: "Step", generator: torch.Generator, *, interleaved: bool
+) -> Mixed:
+    """Guess the labels of both weak views, mix everything and run it."""
+    s, views, y = method.settings, step.batch.u_weak, step.batch.y
+    guessed = guess(method, step, views, s.temperature)  # MixMatch Eqs. (6)-(7)
     rows = len(y) + sum(map(len, views))
-    mix = draw_mix(rows, alpha, generator, y.device)  # MixMatch Eqs. (8)-(9)
-    return forward_mixed(method, step, views, guessed, mix, interleaved=interleaved), mix
+    mix = draw_mix(rows, s.alpha, generator, y.device)  # MixMatch Eqs. (8)-(9)
+    return forward_mixed(method, step, views, guessed, mix, interleaved=interleaved)
 
 
 def forward_mixed(
@@ -115,7 +110,7 @@ def forward_mixed(
     )
     if interleaved:
         logits = logits[order]  # exchanging twice changes nothing
-    return Mixed(logits[: len(x)], targets[: len(x)], logits[len(x) :], targets[len(x) :])
+    return Mixed(logits[: len(x)], targets[: len(x)], logits[len(x) :], targets[len(x) :], mix)
 
 
 def interleaving(chunks: int, size: int) -> Tensor:

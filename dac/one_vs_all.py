@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # dac.methods imports this file
     from dac.methods.base import Method
 
 
-CLAIMED = 0.5  # the larger of a detector's two probabilities
+CLAIMED = 0.5  # from here on "mine" is the larger of a detector's two probabilities
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dac.params_checks import ENTRIES, find_faults
 from dac.params_wording import Place, hint
 from dac.runs import OF_EVALUATION, PretrainRun, Run
 from dac.settings import (
-    IS_FIRST_EPOCH,
+    FIRST_EPOCH_MARK,
     NUM_SEEDS,
     SETTINGS,
     Backbone,
@@ -73,9 +73,9 @@ class Params:
             )
         method = _settings(entry, task.data)
         objective = self._objective(method, task.data)
-        _check_stages(method, train, f"{task_name} with {method_name}", self.path)
-        if objective is not None:
-            _check_stages(objective, train, f"{task_name} with {method_name}", self.path)
+        _check_stages(method, train, task_name, method_name, self.path)
+        if isinstance(method, DacSettings) and objective is not None:
+            _check_stages(objective, train, task_name, method.objective, self.path)
         return Run(
             task_name=task_name,
             method_name=method_name,
@@ -247,14 +247,17 @@ def _settings(entry: MethodEntry, data: DataName) -> MethodSettings:
     return SETTINGS[entry.method](**entry.settings | entry.by_data.get(data, {}))
 
 
-def _check_stages(method: MethodSettings, train: Train, which: str, path: Path) -> None:
+def _check_stages(
+    method: MethodSettings, train: Train, task_name: str, entry: str, path: Path
+) -> None:
     """A stage that training ends before would never be told of."""
     for name, field in type(method).model_fields.items():
         first = getattr(method, name)
-        if IS_FIRST_EPOCH in field.metadata and first >= train.epochs:
+        if FIRST_EPOCH_MARK in field.metadata and first >= train.epochs:
             raise UserError(
-                f"{path} gives {which} {train.epochs} epochs and {name}: {first}: a stage of the "
-                f"method would never begin. Train for more epochs or lower {name} under its by_data"
+                f"{path} gives {task_name} with {entry} {train.epochs} epochs and {name}: {first}: "
+                "a stage of the method would never begin. Train for more epochs or lower "
+                f"{name} under methods.{entry}.by_data"
             )
 
 

@@ -206,6 +206,18 @@ def test_leftovers_of_a_killed_run_are_cleared(
     assert not leftover.exists()
 
 
+def test_what_was_there_comes_back_after_a_kill_between_two_renames(
+    tmp_path: Path, server: Server, stage: Stage
+) -> None:
+    lists = {"filelist/train.txt": b"by hand\n"}
+    put_aside = write_files(tmp_path / "data/raw/.cifar100.replaced", lists)
+    assert stage(cifar100_params(tmp_path / "p.yaml", [server.url(URL)]))[0] == 0
+    assert raw_files(tmp_path) == FILES | lists and not put_aside.exists()
+    write_files(put_aside, lists)  # and after one that came later it is cleared away
+    assert stage(cifar100_params(tmp_path / "p.yaml", [server.url(URL)]))[0] == 0
+    assert raw_files(tmp_path) == FILES | lists and not put_aside.exists()
+
+
 def test_files_placed_by_hand_are_adopted_if_right_and_never_deleted(
     tmp_path: Path, stage: Stage
 ) -> None:

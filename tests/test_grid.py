@@ -94,3 +94,8 @@ def test_a_new_seed_adds_only_its_runs() -> None:
     assert set(after) - set(before) == {
         Key("digits-6-30", method, 4) for method in PARAMS.file.aggregate.tables["digits"].methods
     }
+
+
+def test_figures_may_be_asked_for_without_their_zero() -> None:
+    targets = grid.targets(PARAMS, PAPER)
+    assert targets["fig8"] == targets["fig08"] and "fig11" in targets

@@ -132,8 +132,8 @@ def test_training_keeps_what_it_weighs_with_one(step: int, rejection: bool) -> N
         toy.step(each)
     kept = toy.method.keeps(torch.empty(0), torch.arange(POOL))
     rejects = rejection and step == AFTER
-    expected = toy.method.memory.score >= toy.method.tau_open if rejects else torch.ones(POOL)
-    assert torch.equal(kept, expected.bool())
+    omega = toy.method.omega(toy.method.memory.score) if rejects else torch.ones(POOL)
+    assert torch.equal(kept, omega == 1)
     assert (0 < kept.sum() < POOL) == rejects
     assert bool(toy.method.trained_thresholds()) == rejection
 

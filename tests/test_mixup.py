@@ -13,6 +13,7 @@ from torch import Tensor
 from dac.mixup import Mix, Mixed, draw_mix, interleaving, ramp, sharpen
 
 CPU = torch.device("cpu")
+UNMIXED = Mix(1.0, torch.zeros(0, dtype=torch.long))
 ALPHAS = (0.1, 0.5, 0.75, 1.0, 4.0)
 
 
@@ -146,7 +147,7 @@ LOG3 = math.log(3)  # softmax(log 3, 0) = (3/4, 1/4)
 def test_supervised_by_hand() -> None:
     logits, target = torch.tensor([[LOG3, 0.0], [0.0, 0.0]]), torch.tensor([[0.5, 0.5], [1.0, 0.0]])
     first = -(math.log(3 / 4) + math.log(1 / 4)) / 2
-    found = Mixed(logits, target, torch.zeros(0, 2), torch.zeros(0, 2)).supervised()
+    found = Mixed(logits, target, torch.zeros(0, 2), torch.zeros(0, 2), UNMIXED).supervised()
     assert found.item() == pytest.approx((first + math.log(2)) / 2)
 
 
@@ -154,20 +155,22 @@ def test_squared_error_by_hand() -> None:
     # (3/4 - 1)^2 + (1/4 - 0)^2 = 1/8, over two classes; the second row has nothing to correct.
     logits = torch.tensor([[LOG3, 0.0], [0.0, 0.0], [0.0, LOG3]])
     target = torch.tensor([[1.0, 0.0], [0.5, 0.5], [1.0, 0.0]])
-    found = Mixed(torch.zeros(0, 2), torch.zeros(0, 2), logits, target).squared_error()
+    found = Mixed(torch.zeros(0, 2), torch.zeros(0, 2), logits, target, UNMIXED).squared_error()
     assert found.tolist() == pytest.approx([1 / 16, 0.0, 9 / 16])
 
 
 def test_squared_error_is_divided_by_the_number_of_classes() -> None:
     C = 5
-    mixed = Mixed(torch.zeros(0, C), torch.zeros(0, C), torch.zeros(1, C), torch.eye(C)[:1])
+    none = torch.zeros(0, C)
+    mixed = Mixed(none, none, torch.zeros(1, C), torch.eye(C)[:1], UNMIXED)
     expected = ((1 - 1 / C) ** 2 + (C - 1) / C**2) / C
     assert mixed.squared_error().item() == pytest.approx(expected)
 
 
 def test_half_precision_logits_are_widened_before_the_softmax() -> None:
     logits, target = torch.randn(6, 4, generator=seeded(9)).bfloat16(), probabilities(6, 4)
-    low, wide = Mixed(logits, target, logits, target), Mixed(*2 * [logits.float(), target])
+    low = Mixed(logits, target, logits, target, UNMIXED)
+    wide = Mixed(*2 * [logits.float(), target], UNMIXED)
     assert torch.equal(low.supervised(), wide.supervised())
     assert torch.equal(low.squared_error(), wide.squared_error())
 

@@ -754,8 +754,11 @@ def test_nesterov_without_momentum_is_refused_before_training() -> None:
 @pytest.mark.parametrize(
     ("method", "setting"),
     [
+        ("fixmatch", "start_epoch"),
         ("mtcf", "warmup_epochs"),
+        ("mtcf", "history"),
         ("openmatch", "start_epoch"),
+        ("safe-student", "warmup_epochs"),
         ("osp", "pruning_epoch"),
         ("ssb", "detector_epoch"),
         ("iomatch", "open_start_epoch"),
@@ -769,3 +772,11 @@ def test_a_stage_that_training_ends_before_is_refused(method: str, setting: str)
     found = params.parse(params._freeze(raw), PATH)
     with pytest.raises(UserError, match=f"20 epochs and {setting}: 20: a stage of the method"):
         found.run("digits-6-30", method, 1)
+
+
+def test_a_stage_of_what_dac_stands_on_is_checked_too() -> None:
+    raw = yaml.safe_load(PATH.read_text())
+    raw["methods"]["fixmatch"].setdefault("by_data", {})["digits"] = {"start_epoch": 2}
+    found = params.parse(params._freeze(raw), PATH)
+    with pytest.raises(UserError, match=r"lower start_epoch under methods\.fixmatch\.by_data"):
+        found.run("digits-6-30", "dac", 1)

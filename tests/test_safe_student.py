@@ -308,3 +308,17 @@ def test_score_is_the_discrepancy_and_the_threshold_otsus_of_the_test_scores(for
     assert torch.equal(scores, expected)
     assert torch.equal(toy.method.threshold(scores[:50], scores), otsu_threshold(scores[:50]))
     assert toy.method.trained_thresholds() == {"memory": toy.method.unseen_below}
+
+
+def test_weight_is_the_plain_formula_where_it_is_not_clamped() -> None:
+    toy = student(clamp_weight=False)
+    toy.method.discrepancy[:3] = torch.tensor([-2.0, 2.0, 4.0])
+    toy.method.unseen_below.fill_(2.0)
+    found = toy.method.unseen_weight(torch.arange(3))
+    assert found.tolist() == pytest.approx([math.exp(2), 1, math.exp(-1)], rel=1e-6)
+
+
+def test_discrepancy_of_very_low_logits_is_finite_and_keeps_its_order() -> None:
+    logits = torch.tensor([[-200.0, -300], [-150, -300], [-1, -2], [5, -2]])
+    found = energy_discrepancy(logits)
+    assert found.isfinite().all() and found[2] < found[3]

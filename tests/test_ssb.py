@@ -6,14 +6,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from policies import DIGITS
 from torch import Tensor, nn
-from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, toy_run
+from toy_runs import BATCH, MU, NUM_KNOWN, POOL, STEPS_PER_EPOCH, Toy, clock, fitted, toy_run
 
-from dac.batches import Batches, RunData
-from dac.course import StopRequest
 from dac.inference import evaluating
-from dac.loop import Progression, fit
 from dac.step import Batch, ViewCounts
 
 U, C = BATCH * MU, NUM_KNOWN
@@ -193,23 +189,6 @@ def test_stage_one_leaves_the_detectors_without_gradient_and_bit_equal() -> None
     assert not any(torch.equal(p, before[name]) for name, p in detectors(toy).items())
 
 
-def progression(toy: Toy, evaluate_every: int) -> Progression:
-    """Twelve steps of `fit`, six an epoch."""
-    draw = np.random.default_rng(0)
-    images = draw.integers(0, 256, (40, 3, 16, 16), dtype=np.uint8)
-    labeled, pool, test = np.arange(8), np.arange(8, 40), np.arange(20)
-    data = RunData(
-        C, images, labeled, labeled % C, pool, pool % 6, images[:20], test % 6, DIGITS, ""
-    )
-    small = {"steps_per_epoch": 6, "epochs": 2, "evaluate_every": evaluate_every}
-    settings = toy.run.train.model_copy(update=small)
-    progress = Progression(toy.network, toy.optimizer, toy.ema, toy.streams)
-    device = torch.device("cpu")
-    batches = Batches(data, settings, toy.method, progress.streams, device)
-    fit(progress, batches, data, settings, device=device, save=lambda _: None, stop=StopRequest())
-    return progress
-
-
 @pytest.mark.parametrize(
     ("detector_epoch", "evaluate_every", "selectable"),
     [(1, 2, {8, 10, 12}), (0, 2, {2, 4, 6, 8, 10, 12}), (9, 5, {12})],
@@ -217,7 +196,7 @@ def progression(toy: Toy, evaluate_every: int) -> Progression:
 def test_best_network_is_of_stage_two_or_the_last_one_when_there_is_none(
     detector_epoch: int, evaluate_every: int, selectable: set[int]
 ) -> None:
-    progress = progression(ssb(steps=0, detector_epoch=detector_epoch), evaluate_every)
+    progress = fitted(ssb(steps=0, detector_epoch=detector_epoch), evaluate_every=evaluate_every)
     rows = [row for row in progress.history if row["step"] in selectable]
     assert {row["step"] for row in rows} == selectable
     best = max(rows, key=lambda row: row["closed_accuracy"])  # the first of equals

@@ -35,6 +35,8 @@ class IOMatch(Method):
             if settings.alignment_batches
             else None
         )
+        if self.alignment is not None:
+            self.alignment.training_only = False  # `keeps` reads it
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         s, views, y = self.settings, step.views, step.batch.y

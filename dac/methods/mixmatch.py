@@ -32,18 +32,12 @@ class MixMatch(Method):
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         s, y = self.settings, step.batch.y
-        mixed, mix = guess_and_mix(
-            self,
-            step,
-            self.generator,
-            temperature=s.temperature,
-            alpha=s.alpha,
-            interleaved=s.interleaved,
-        )
+        mixed = guess_and_mix(self, step, self.generator, interleaved=s.interleaved)
         weight = s.lambda_u * ramp(step.clock.step, step.clock.steps, s.rampup)
         unlabeled = mixed.squared_error()  # MixMatch Eq. (4)
         if step.omega is not None:  # labeled rows weigh 1, both views of an image the same
-            omega = mix(torch.cat([torch.ones_like(y, dtype=step.omega.dtype), *2 * [step.omega]]))
+            labeled = torch.ones_like(y, dtype=step.omega.dtype)
+            omega = mixed.mix(torch.cat([labeled, step.omega, step.omega]))
             unlabeled = omega[len(y) :] * unlabeled
         return {
             "supervised": mixed.supervised(),  # MixMatch Eq. (3)

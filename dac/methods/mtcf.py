@@ -84,14 +84,7 @@ class Mtcf(Method):
 
     def mixmatch(self, step: Step) -> dict[str, Tensor]:
         s = self.settings
-        mixed, _ = guess_and_mix(
-            self,
-            step,
-            self.generator,
-            temperature=s.temperature,
-            alpha=s.alpha,
-            interleaved=True,
-        )
+        mixed = guess_and_mix(self, step, self.generator, interleaved=True)
         weight = s.lambda_u * ramp(step.clock.step, step.clock.steps, s.rampup)
         return {
             "supervised": mixed.supervised(),  # MixMatch Eq. (3)

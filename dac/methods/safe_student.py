@@ -117,7 +117,7 @@ def share_of(count: int, share: float) -> int:
 
 def energy_discrepancy(logits: Tensor) -> Tensor:
     """LSE(l) (1 - exp(-max l)), high for inliers (the benchmark's form): B x C -> B."""
-    lost = torch.exp((-logits.amax(dim=1)).clamp(max=losses.UNDERFLOW))  # finite, so a rank
+    lost = torch.exp((-logits.amax(dim=1)).clamp(max=losses.UNDERFLOW))  # inf has no rank
     return logits.logsumexp(dim=1) * (1 - lost)
 
 

@@ -4,7 +4,7 @@ Values live in `params.yaml` with their sources; ranges and meanings live here. 
 folder: the workflow reads parameters a lot and must stay quick.
 """
 
-from dac.settings.base import IS_FIRST_EPOCH, NUM_SEEDS, Backbone, DataName, Name, Section
+from dac.settings.base import FIRST_EPOCH_MARK, NUM_SEEDS, Backbone, DataName, Name, Section
 from dac.settings.data import Archive, Data, Download, DownloadSet
 from dac.settings.method_base import GRADIENT, Forwards
 from dac.settings.methods import (
@@ -64,8 +64,8 @@ class File(Section):
 
 
 __all__ = [
+    "FIRST_EPOCH_MARK",
     "GRADIENT",
-    "IS_FIRST_EPOCH",
     "NUM_SEEDS",
     "SETTINGS",
     "STAGE_TARGETS",

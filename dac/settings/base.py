@@ -8,8 +8,8 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Count = Annotated[int, Field(gt=0)]
-IS_FIRST_EPOCH = "the first epoch of a stage"
-FirstEpoch = Annotated[int, Field(ge=0), IS_FIRST_EPOCH]
+FIRST_EPOCH_MARK = "the first epoch of a stage"
+FirstEpoch = Annotated[int, Field(ge=0), FIRST_EPOCH_MARK]
 """Training must be longer (`dac/params.py` looks for the mark)."""
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*$")]
 """Of tasks, methods, tables, figures and suites: they become folder and file names."""

@@ -44,7 +44,7 @@ class MixMatchSettings(WithConfidence):
     rampup: Probability
     """Share of training over which lambda_u grows from zero."""
     interleaved: bool
-    """Every chunk of the mix has rows of all, so that batch norm sees the same of each."""
+    """Every chunk exchanges a part with the first, which so has rows of all for batch norm."""
 
     def forwards(self, epoch: int) -> Forwards:
         """Two views without gradient for the guess, both again in the mix."""

@@ -4,7 +4,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dac.settings.base import IS_FIRST_EPOCH, Count, FirstEpoch, NonNegative, Positive, Probability
+from dac.settings.base import (
+    FIRST_EPOCH_MARK,
+    Count,
+    FirstEpoch,
+    NonNegative,
+    Positive,
+    Probability,
+)
 from dac.settings.method_base import GRADIENT, Common, Forwards
 
 
@@ -12,7 +19,7 @@ class MtcfSettings(Common):
     labeled_views: Literal[1]
     warmup_epochs: FirstEpoch
     """Epochs that train the inlier head only."""
-    history: Annotated[int, Field(gt=0), IS_FIRST_EPOCH]
+    history: Annotated[int, Field(gt=0), FIRST_EPOCH_MARK]
     """Epochs whose inlier predictions are averaged; with the last of them targets begin to move."""
     lambda_u: NonNegative
     temperature: Positive

@@ -105,3 +105,4 @@ class Plan(Section):
     cpu_minutes: Count
     """Limit of jobs on CPU nodes: preparing data, tables, figures."""
     cpu_memory_mb: Count
+    """Main memory of those."""
