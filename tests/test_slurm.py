@@ -18,7 +18,6 @@ from slurm_cluster import (
     Controller,
     Job,
     SlurmProject,
-    hang,
     processes_in,
     processes_of_job,
     running_cluster,
@@ -151,7 +150,7 @@ def struck(
         limited, hung, cancelled = (job for job in others if job.id != pushed.id)
         # The jobs were submitted with ten minutes; five minutes before the end comes the warning.
         cluster.ask("scontrol", "update", f"JobId={limited.id}", "TimeLimit=6")
-        hang(hung.id)  # hears no warning, so Slurm must kill it
+        project.hang(hung)  # so Slurm must kill it
         cluster.ask("scontrol", "update", f"JobId={hung.id}", "TimeLimit=1")
         cluster.ask("scancel", cancelled.id)
         release()
