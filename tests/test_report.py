@@ -112,7 +112,7 @@ def test_captions_speak_of_the_kind_of_figure_they_stand_under(page: str) -> Non
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, re.S)
     words = [re.sub("<.*?>", "", caption) for caption in captions]
     assert len(words) == 2 and all("error bars" not in each for each in words)
-    assert "inliers blue, outliers red" in words[0] and "histogram" in words[0]
+    assert "inliers blue, outliers red-orange" in words[0] and "histogram" in words[0]
     assert "One color scale for inliers and outliers." in words[1] and "heatmap" in words[1]
 
 
