@@ -1,4 +1,4 @@
-"""One look for every figure: column width, 8 pt text, inliers blue, outliers red.
+"""One look for every figure: column width, 8 pt text, inliers blue, outliers red-orange.
 
 Every method has one color and one marker wherever it is drawn. Ours is strong, the others are
 muted, standard SSL is dashed; variants of a method share its color and have hollow markers.
