@@ -297,7 +297,7 @@ def test_the_whole_paper_is_planned_in_one_go(
     seconds = time.monotonic() - started
     jobs = sum(counts.values())
     figure = (
-        f"snakemake -n all: {counts['train']} runs, {jobs} jobs in {seconds:.1f} s (15 at most)"
+        f"snakemake -n all: {counts['train']} runs, {jobs} jobs in {seconds:.1f} s; 15 are allowed"
     )
     record_property("figure", figure)
     assert counts["train"] == counts["evaluate"] == 967
