@@ -152,7 +152,7 @@ def test_a_report_changes_nothing_that_is_tracked(project: DvcProject) -> None:
     assert project.dvc("status").strip() == UP_TO_DATE
 
 
-def test_a_repro_can_be_looked_at_before_anything_is_pulled(clone: DvcProject) -> None:
+def test_a_dry_repro_tells_what_it_would_do(clone: DvcProject) -> None:
     assert UP_TO_DATE in clone.dvc("repro", "--dry", "--allow-missing")
     clone.dvc("pull")
     clone.change("methods", "dac", "settings", "lambda_kd", value=0.25)
