@@ -15,7 +15,7 @@ def pairwise_l1(probs: Tensor) -> Tensor:
 
 
 def consensus(probs: Tensor, form: Literal["paper", "released"] = "paper") -> Tensor:
-    """How much the heads agree on each sample, 1 if entirely: B x K x C -> B.
+    """How much the heads agree on each sample, 1 if completely: B x K x C -> B.
 
     `paper`: mean over pairs i != j of exp(-L1), Eq. (7). `released`: exp of minus the mean absolute
     difference over all ordered pairs (i = j included) and classes, a narrow band below 1.
@@ -47,7 +47,7 @@ def soft_rejection(score: Tensor, threshold: Tensor | float, temperature: float)
 
 
 class ScoreMemory(nn.Module):
-    """The queue S: for every pool item its last raw consensus and its smoothed score (Eqs. 8-9)."""
+    """The queue S: the last raw consensus and the smoothed score of every pool item (Eqs. 8-9)."""
 
     consensus: Tensor
     score: Tensor
@@ -69,7 +69,7 @@ class ScoreMemory(nn.Module):
 
     @torch.no_grad()
     def update(self, index: Tensor, consensus: Tensor) -> Tensor:
-        """Store the batch's consensus and return its new scores."""
+        """Store the consensus of a batch and return its new scores."""
         self.consensus[index] = consensus.float()
         self.visited[index] = True
         normalized = self.normalize(self.consensus[index])
@@ -78,7 +78,7 @@ class ScoreMemory(nn.Module):
         return self.score[index]  # read back: an item drawn twice in a batch has one score
 
     def normalize(self, consensus: Tensor) -> Tensor:
-        """Min-max over the pool, Eq. (8). If all are equal (and eps is 0) none is suspicious: 1."""
+        """Min-max over the pool, Eq. (8); 1 if all are equal and eps is 0: none is suspicious."""
         low, high = self.range()
         width = high - low + self.eps
         return torch.where(width > 0, (consensus - low) / width, 1.0)

@@ -1,10 +1,10 @@
-"""Run a command with a GPU of its own, on a machine without a scheduler.
+"""Run a command on a GPU of its own, on a machine without a scheduler.
 
     python -m dac.on_gpu python -m dac.train ...
 
-Snakemake counts GPUs (`--resources gpu=4`) and does not say which one a job may use. Here every
+Snakemake counts GPUs (`--resources gpu=4`) but does not say which one a job may use. Here every
 GPU has a lock; the command gets the first free one as CUDA_VISIBLE_DEVICES and holds its lock until
-it ends, however it ends. Without a GPU, and in a Slurm job with one GPU, it runs as it is.
+it ends, however it ends. Without a GPU, or in a Slurm job with one GPU, it runs unchanged.
 """
 
 import fcntl
@@ -16,8 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from dac.errors import UserError, exit_code_of
-from dac.logs import say
+from dac.io.errors import UserError, exit_code_of
+from dac.io.progress import say
 
 SECONDS_BETWEEN_TRIES = 1.0
 
@@ -29,7 +29,7 @@ def main() -> None:
     environment = dict(os.environ)
     job = environment.get("SLURM_JOB_ID")
     names = visible_gpus(environment)
-    if names and not (job and len(names) == 1):  # of one GPU Slurm has seen to it already
+    if names and not (job and len(names) == 1):  # Slurm has already assigned a single GPU
         name, lock = take_one(names, lock_folder(job))
         os.set_inheritable(lock, True)  # the command keeps the lock; the kernel frees it
         environment["CUDA_VISIBLE_DEVICES"] = name
@@ -41,7 +41,7 @@ def main() -> None:
 
 
 def visible_gpus(environment: dict[str, str]) -> list[str]:
-    """What CUDA_VISIBLE_DEVICES allows; without it every GPU that nvidia-smi lists."""
+    """The GPUs in CUDA_VISIBLE_DEVICES; if it is not set, every GPU that nvidia-smi lists."""
     allowed = environment.get("CUDA_VISIBLE_DEVICES")
     if allowed is not None:
         names = [name.strip() for name in allowed.split(",")]
@@ -59,12 +59,12 @@ def visible_gpus(environment: dict[str, str]) -> list[str]:
 
 
 def lock_folder(job: str | None) -> Path:
-    """One per machine and user, and per Slurm job: in each of those GPUs are counted from 0."""
+    """One folder per machine, user and Slurm job: each of these numbers its GPUs from 0."""
     return Path(tempfile.gettempdir()) / f"dac-gpus-{os.getuid()}{f'-{job}' if job else ''}"
 
 
 def take_one(names: list[str], folder: Path) -> tuple[str, int]:
-    """The first free GPU and the open descriptor that holds it; waits while all are taken."""
+    """Return the first free GPU and the descriptor that holds its lock; wait if all are taken."""
     folder.mkdir(mode=0o700, exist_ok=True)
     waited = False
     while True:
@@ -84,7 +84,7 @@ def take_one(names: list[str], folder: Path) -> tuple[str, int]:
 
 
 def _introduction(environment: dict[str, str], job: str | None) -> str:
-    """The first line of every log: where the job runs, so that a log leads to its machine."""
+    """The first line of every log: where the job runs."""
     where = f"on {environment.get('SLURMD_NODENAME') or os.uname().nodename}"
     devices = environment.get("CUDA_VISIBLE_DEVICES") or "none"
     return f"{where}, {f'Slurm job {job}, ' if job else ''}GPU {devices}"

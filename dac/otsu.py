@@ -1,7 +1,7 @@
-"""Otsu's threshold on the device, without a host synchronisation (Otsu 1979; paper Sec. III-C).
+"""Otsu's threshold on the device, without host synchronization (Otsu 1979; paper Sec. III-C).
 
-Equal to scikit-image's `threshold_otsu`: 256 equal bins between min and max, the centre of the
-first bin that maximises w1 w2 (m1 - m2)^2. Works in float64 so that values closer together than
+Equal to scikit-image's `threshold_otsu`: 256 equal bins between min and max, the center of the
+first bin that maximizes w1 w2 (m1 - m2)^2. Works in float64, so that values closer together than
 256 float32 steps still have distinct bin edges.
 """
 
@@ -12,7 +12,7 @@ BINS = 256
 
 
 def otsu_threshold(values: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Threshold of the values (of those under `mask`); equal values return that value.
+    """Return the threshold of the values (those under `mask`); if all are equal, that value.
 
     Inliers are the values at or above the threshold. An empty mask gives 0.
     """
@@ -32,20 +32,20 @@ def otsu_threshold(values: Tensor, mask: Tensor | None = None) -> Tensor:
     mean1 = total1[:-1] / weight1
     mean2 = (total1[-1] - total1[:-1]) / weight2
     between = weight1 * weight2 * (mean1 - mean2).square()
-    threshold = centres.take(between.nan_to_num(-1).argmax())  # indexing would wait for the device
+    threshold = centres.take(between.nan_to_num(-1).argmax())  # indexing would synchronize
     threshold = torch.where(high > low, threshold, low)
     return _round_up(torch.where(inside.any(), threshold, 0.0), dtype)
 
 
 def _round_up(threshold: Tensor, dtype: torch.dtype) -> Tensor:
-    """The smallest value of `dtype` that is not below: `value >= threshold` stays as it was."""
+    """Round up to a value of `dtype`, so that `value >= threshold` stays the same."""
     rounded = threshold.to(dtype)
     above = torch.nextafter(rounded, torch.full_like(rounded, torch.inf))
     return torch.where(rounded.double() < threshold, above, rounded)
 
 
 def _histogram(values: Tensor, counted: Tensor, edges: Tensor, low: Tensor, step: Tensor) -> Tensor:
-    """Counts; a value on an inner edge belongs to the bin above, the maximum to the last."""
+    """Counts per bin; a value on an inner edge is in the bin above, the maximum in the last."""
     index = ((values - low) / step).nan_to_num(0).clamp(0, BINS - 1).long()
     # The division may land one bin off; the edges decide, as in numpy.histogram.
     index = (index - (values < edges[index]).long()).clamp(min=0)

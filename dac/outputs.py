@@ -8,23 +8,16 @@ transform; and outputs.json, its small receipt.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import torch
-
-from dac.batches import RunData
-from dac.errors import exit_code_of
-from dac.evaluate import load_network, open_run
-from dac.files import digest, write_arrays, write_json
-from dac.images import Images
-from dac.inference import embed
-from dac.logs import say
-from dac.params import DEFAULT_PATH, Run, load
-from dac.train import choose_device
+from dac.config import DEFAULT_PATH, load
+from dac.evaluation.network import open_run
+from dac.evaluation.outputs import outputs
+from dac.io.device import choose_device
+from dac.io.errors import exit_code_of
+from dac.io.files import digest, write_arrays, write_json
+from dac.io.progress import say
 
 
 def main() -> None:
@@ -43,24 +36,6 @@ def main() -> None:
     write_arrays(path, outputs(run, data, model, device))
     write_json(options.run / "outputs.json", {path.name: digest(path)})
     say(f"wrote {path}")
-
-
-def outputs(
-    run: Run, data: RunData, model: dict[str, Any], device: torch.device
-) -> dict[str, np.ndarray]:
-    """One row per test image, in the order of the data; `run` says whose they are, as JSON."""
-    network = load_network(run, data, model["best"]["network"], device)
-    images = Images(data.test_images, device, run.train.workers)
-    probabilities, embeddings = embed(
-        network, images, data.policy, batch=run.train.evaluation_batch
-    )
-    return {
-        "run": np.array(json.dumps(model["run"], sort_keys=True)),
-        "num_known": np.array(data.num_known),
-        "test_labels": data.test_labels,
-        "test_probabilities": probabilities,
-        "test_embeddings": embeddings,
-    }
 
 
 if __name__ == "__main__":

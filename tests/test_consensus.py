@@ -9,13 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dac.consensus import (
-    ScoreMemory,
-    consensus,
-    open_set_targets,
-    pairwise_l1,
-    soft_rejection,
-)
+from dac.consensus import ScoreMemory, consensus, open_set_targets, pairwise_l1, soft_rejection
 
 FORMS = ("paper", "released")
 

@@ -1,1 +1,1 @@
-"""Data sets on disk: getting the official files, reading them, the prepared format."""
+"""Data sets on disk: downloading the official files, reading them, the prepared format."""

@@ -1,10 +1,11 @@
-"""Unpacks .tar, .tar.gz and .zip without trusting them.
+"""Unpack .tar (also compressed) and .zip archives without trusting them.
 
-Every member is checked before anything is written: regular files and folders only, no absolute
-names, no `..`, no name twice, no more bytes than the disk has. Nothing of a member but its name
-and its bytes is used, so owners, set-uid bits and times never come out of an archive.
+`tarfile.data_filter` checks every member, of zip files too, before anything is written. Whatever
+it would repair, or allow beyond plain files and folders, is refused, as are duplicate names and
+more bytes than the disk has free. Only names and bytes come out: no owners, modes or times.
 """
 
+import lzma
 import stat
 import tarfile
 import zipfile
@@ -16,80 +17,85 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from dac.data.disk import free_bytes, write_all, writing
-from dac.errors import UserError
-from dac.files import CHUNK
-from dac.logs import Progress
+from dac.io.disk import free_bytes, write_all, writing
+from dac.io.errors import UserError
+from dac.io.files import CHUNK
+from dac.io.progress import Progress
 
 Opened = tarfile.TarFile | zipfile.ZipFile
-DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError)
-# zipfile raises RuntimeError for encrypted members, gzip an OSError for a bad header
-AGAIN = "nothing was unpacked. Delete the archive and fetch it from a source you trust"
+DAMAGED = (  # raised by the readers for files that are truncated, encrypted or malformed
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, OSError, RuntimeError, ValueError, IndexError),
+)
+AGAIN = "nothing was unpacked. Delete the archive and download it from a source you trust"
 
 
 @dataclass(frozen=True)
 class Member:
-    name: str
-    size: int
-    kind: str
-    """`file`, `folder`, or what makes it unwelcome."""
+    header: tarfile.TarInfo
     open: Callable[[], IO[bytes] | None]
 
 
 def extract(archive: Path, folder: Path) -> None:
-    """Unpack below `folder`. Damage shows only while reading, so give a folder beside."""
+    """Unpack into `folder`. Damage shows up only while reading, so give a temporary folder."""
     if not is_archive(archive):
         raise UserError(
-            f"{archive} is neither a tar nor a zip archive; delete it and fetch it again"
+            f"{archive} is neither a tar nor a zip archive; delete it and download it again"
         )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    total = check(archive, free_bytes(folder))
-    progress, done = Progress(f"extract {archive.name}", total, unit="bytes"), 0
     with _opened(archive) as opened:
-        for member in _members(opened):
-            _unpack(member, folder / _checked(member, archive), archive)
-            done += member.size
+        targets = _checked(_members(opened), archive, free_bytes(folder))
+        total = sum(member.header.size for member in targets.values())
+        progress, done = Progress(f"extract {archive.name}", total, unit="bytes"), 0
+        for path, member in targets.items():
+            _unpack(member, folder / path, archive)
+            done += member.header.size
             progress.update(done)
 
 
 def is_archive(path: Path) -> bool:
-    return tarfile.is_tarfile(path) or zipfile.is_zipfile(path)
+    try:
+        return tarfile.is_tarfile(path) or zipfile.is_zipfile(path)
+    except DAMAGED:  # a compressed file that ends inside its first block
+        return False
 
 
-def check(archive: Path, limit: int) -> int:
-    """Refuse the whole archive if one member is unwelcome; the total size of its files."""
+def _checked(members: Iterator[Member], archive: Path, limit: int) -> dict[PurePosixPath, Member]:
+    """Return every member by its path; refuse the whole archive if one is not acceptable."""
+    found: dict[PurePosixPath, Member] = {}
     total = 0
-    kinds: dict[PurePosixPath, str] = {}
-    with _opened(archive) as opened:
-        for member in _members(opened):
-            path = _checked(member, archive)
-            if path in kinds and not (kinds[path] == member.kind == "folder"):
-                raise _refused(archive, member.name, "stands twice")
-            kinds[path] = member.kind
-            total += member.size
-            if total > limit:  # asked here, before an endless member is read through
-                raise UserError(
-                    f"{archive} unpacks to more than the {limit / 1e6:,.1f} MB that are free; "
-                    "free some space or give another --root"
-                )
-    for path in kinds:
-        if any(kinds.get(parent) == "file" for parent in path.parents):
-            raise _refused(archive, str(path), "lies below a file")
-    return total
+    for member in members:
+        path = _admitted(member.header, archive)
+        known = found.get(path)
+        if known and not (known.header.isdir() and member.header.isdir()):
+            raise _refused(archive, member.header.name, "appears twice")
+        found[path] = member
+        total += member.header.size
+        if total > limit:  # checked here, before an endless member is read
+            raise UserError(
+                f"{archive} unpacks to more than the {limit / 1e6:,.1f} MB of free space; "
+                "free some space or give another --root"
+            )
+    for path in found:
+        if any(parent in found and found[parent].header.isreg() for parent in path.parents):
+            raise _refused(archive, str(path), "is below a file")
+    return found
 
 
-def _checked(member: Member, archive: Path) -> PurePosixPath:
-    """The member's path below the target folder."""
-    path = PurePosixPath(member.name)  # drops `.` parts and doubled slashes
-    if path.is_absolute() or "\\" in member.name or "\0" in member.name:
-        raise _refused(archive, member.name, "is not a relative name")
-    if ".." in path.parts:
-        raise _refused(archive, member.name, "leads out of its folder")
-    if member.kind not in ("file", "folder"):
-        raise _refused(archive, member.name, f"is a {member.kind}, expected files and folders only")
-    if member.size < 0 or (member.kind == "file" and not path.parts):
-        raise _refused(archive, member.name, f"has no name or a size of {member.size}")
+def _admitted(header: tarfile.TarInfo, archive: Path) -> PurePosixPath:
+    """Return the path of a member that the filter accepts as it is."""
+    try:
+        filtered = tarfile.data_filter(header, "/nowhere")
+    except tarfile.FilterError as error:
+        raise _refused(archive, header.name, f"is not safe ({error})") from error
+    path = PurePosixPath(header.name)  # drops `.` parts and doubled slashes
+    if filtered.name != header.name or "\\" in header.name or ".." in path.parts:
+        raise _refused(archive, header.name, "is not a plain relative name")
+    if not (header.isreg() or header.isdir()) or header.issparse():
+        raise _refused(archive, header.name, "is neither a plain file nor a folder")
+    if header.size < 0 or (header.isreg() and not path.parts):
+        raise _refused(archive, header.name, f"has no name or a size of {header.size}")
     return path
 
 
@@ -98,14 +104,17 @@ def _refused(archive: Path, name: str, why: str) -> UserError:
 
 
 def _unpack(member: Member, target: Path, archive: Path) -> None:
+    is_folder = member.header.isdir()
     with writing(target):
-        (target if member.kind == "folder" else target.parent).mkdir(parents=True, exist_ok=True)
-    if member.kind == "folder":
+        (target if is_folder else target.parent).mkdir(parents=True, exist_ok=True)
+    if is_folder:
         return
     if target.exists():
-        raise UserError(f"{archive} holds {member.name}, as does another archive of this set")
+        raise UserError(
+            f"{archive} contains {member.header.name}, as does another archive of this set"
+        )
     source = member.open()
-    assert source is not None, f"{member.name} was checked to be a regular file"
+    assert source is not None, f"{member.header.name} was checked to be a regular file"
     with writing(target):
         file = target.open("xb", buffering=0)
     with file, source:
@@ -121,35 +130,26 @@ def _opened(archive: Path) -> Iterator[Opened]:
             yield opened
     except DAMAGED as error:
         raise UserError(
-            f"{archive} is damaged or cut short ({error}); delete it and fetch it again"
+            f"{archive} is damaged or cut short ({error}); delete it and download it again"
         ) from error
 
 
 def _members(opened: Opened) -> Iterator[Member]:
-    if isinstance(opened, zipfile.ZipFile):
-        for info in opened.infolist():
-            yield Member(info.filename, info.file_size, _zip_kind(info), partial(opened.open, info))
+    if isinstance(opened, tarfile.TarFile):
+        yield from (Member(entry, partial(opened.extractfile, entry)) for entry in opened)
     else:
-        for entry in opened:
-            yield Member(
-                entry.name, entry.size, _tar_kind(entry), partial(opened.extractfile, entry)
-            )
+        yield from (Member(_as_tar(i), partial(opened.open, i)) for i in opened.infolist())
 
 
-def _tar_kind(entry: tarfile.TarInfo) -> str:
-    if entry.issym() or entry.islnk():
-        return "link"
-    if entry.isdir():
-        return "folder"
-    if entry.isreg():
-        return "sparse file" if entry.issparse() else "file"
-    return "device or pipe"
-
-
-def _zip_kind(info: zipfile.ZipInfo) -> str:
+def _as_tar(info: zipfile.ZipInfo) -> tarfile.TarInfo:
+    """Return the header that the same member would have in a tar file, for the filter."""
+    header = tarfile.TarInfo(info.filename)
+    header.size = info.file_size
     mode = stat.S_IFMT(info.external_attr >> 16)
-    if stat.S_ISLNK(mode):
-        return "link"
-    if mode not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return "device or pipe"
-    return "folder" if info.is_dir() else "file"
+    if info.is_dir():
+        header.type = tarfile.DIRTYPE
+    elif stat.S_ISLNK(mode):
+        header.type = tarfile.SYMTYPE
+    elif mode not in (0, stat.S_IFREG):
+        header.type = tarfile.FIFOTYPE
+    return header

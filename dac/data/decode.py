@@ -1,7 +1,7 @@
 """Picture files -> uint8 arrays of one size, in order, on several threads.
 
-Resizing is what torchvision does to PIL images (bilinear, antialiased): training images to
-exactly side x side, test images short side first, then the central square.
+Resizing follows torchvision on PIL images (bilinear, antialiased): training images to exactly
+side x side; test images by their short side, then cropped to the central square.
 """
 
 import os
@@ -17,7 +17,7 @@ Faults = list[str]
 
 
 def decode(path: Path, side: int, crop: int | None = None) -> np.ndarray:
-    """3 x side x side, aspect ratio not kept; with `crop`, 3 x crop x crop of the centre."""
+    """3 x side x side, aspect ratio not kept; with `crop`, the central 3 x crop x crop."""
     with Image.open(path) as picture:
         rgb = _to_rgb(picture)
     if crop is None:
@@ -50,11 +50,11 @@ def _centre(picture: Image.Image, crop: int) -> Image.Image:
 def decoded(
     paths: Iterable[Path], side: int, crop: int | None, faults: Faults
 ) -> Iterator[np.ndarray]:
-    """One 1 x 3 x H x W block per path, in order. An unreadable picture is noted and left black,
-    so that one pass finds them all; whoever consumes this must look at `faults` at the end."""
+    """Yield one 1 x 3 x H x W block per path, in order. An unreadable picture is noted and left
+    black, so that one pass finds them all; the caller must check `faults` at the end."""
     workers = len(os.sched_getaffinity(0))
     waiting: deque[tuple[Path, Future[np.ndarray]]] = deque()
-    with ThreadPoolExecutor(workers) as pool:  # PIL lets go of the interpreter lock while decoding
+    with ThreadPoolExecutor(workers) as pool:  # PIL releases the interpreter lock while decoding
         for path in paths:
             waiting.append((path, pool.submit(decode, path, side, crop)))
             if len(waiting) > 8 * workers:  # bounded: the writer may be slower than we are
@@ -66,7 +66,7 @@ def decoded(
 def _result(path: Path, future: Future[np.ndarray], side: int, faults: Faults) -> np.ndarray:
     try:
         return future.result()[None]
-    except Exception as error:  # PIL's readers raise many kinds for broken files
+    except Exception as error:  # PIL's readers raise many types for broken files
         faults.append(f"{path}: {_reason(error)}")
         return np.zeros((1, 3, side, side), dtype=np.uint8)
 

@@ -1,7 +1,7 @@
-"""One file over HTTP into a `.partial` file that the next attempt continues.
+"""Download one file over HTTP into a `.partial` file that the next attempt continues.
 
-Broken connections, silence and server errors are tried again, resuming with a range; a refusal
-(404, 403, ...) is final for that address. Whether the bytes are the right ones is for the caller.
+Broken connections, silence and server errors are retried, resuming with a range; a refusal (404,
+403, ...) is final for that address. The caller checks whether the bytes are the right ones.
 """
 
 import http.client
@@ -14,19 +14,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dac.data.disk import write_all, writing
-from dac.files import CHUNK
-from dac.logs import Progress, say
+from dac.io.disk import write_all, writing
+from dac.io.files import CHUNK
+from dac.io.progress import Progress, say
 
-BUSY = (408, 425, 429)  # of the 4xx answers, those that ask to come again
+BUSY = (408, 425, 429)  # the 4xx responses that ask to try again
 
 
 class FetchError(Exception):
-    """This address will not give the file; the message is the reason."""
+    """This address does not provide the file; the message is the reason."""
 
 
 class _AttemptError(Exception):
-    """This attempt failed, another may succeed."""
+    """This attempt failed; another may succeed."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Patience:
     """Seconds of silence after which a connection counts as dead."""
     retries: int
     wait: float
-    """Seconds before the first retry; doubles with each further one."""
+    """Seconds before the first retry; it doubles with each further one."""
 
 
 def fetch(url: str, partial: Path, patience: Patience, size: int | None = None) -> None:
-    """Bring `partial` to the full length of `url`; `size` is that length where it is known."""
+    """Complete `partial` from `url`; `size` is the full length, where it is known."""
     reason = ""
     for attempt in range(patience.retries + 1):
         if attempt:
@@ -51,7 +51,7 @@ def fetch(url: str, partial: Path, patience: Patience, size: int | None = None) 
             return
         except _AttemptError as failed:
             reason = str(failed)
-    raise FetchError(f"{reason} ({patience.retries + 1} tries)")
+    raise FetchError(f"{reason} ({patience.retries + 1} attempts)")
 
 
 def _attempt(url: str, partial: Path, timeout: float, size: int | None) -> None:
@@ -76,7 +76,7 @@ def _attempt(url: str, partial: Path, timeout: float, size: int | None) -> None:
 
 
 def _request(url: str, have: int) -> urllib.request.Request:
-    # Without `identity` a server may send a compressed stream, whose ranges are other bytes.
+    # Without `identity`, a server may send a compressed stream, whose ranges are other bytes.
     headers = {"User-Agent": "dac-download", "Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
@@ -84,15 +84,15 @@ def _request(url: str, have: int) -> urllib.request.Request:
 
 
 def _judge(error: urllib.error.HTTPError, partial: Path, have: int) -> None:
-    """An answer that is no success: complete already, come again, or never."""
+    """Handle an HTTP error: already complete, worth another attempt, or final."""
     error.close()
     answer = f"HTTP {error.code} {error.reason}".strip()
-    if error.code == 416 and have:  # nothing lies behind what we have
+    if error.code == 416 and have:  # there is nothing after what we have
         total = re.fullmatch(r"bytes \*/(\d+)", error.headers.get("Content-Range", ""))
         if total and int(total[1]) == have:
             return
         partial.unlink()
-        raise _AttemptError(f"{answer}: the partial file does not fit, starting over")
+        raise _AttemptError(f"{answer}: the partial file does not match, starting over")
     if error.code >= 500 or error.code in BUSY:
         raise _AttemptError(answer)
     raise FetchError(answer)
@@ -111,15 +111,15 @@ def _receive(response: Any, partial: Path, have: int, size: int | None) -> None:
 
 
 def _start(response: Any, partial: Path, have: int) -> int:
-    """Where the answer's first byte belongs: 0 if the server ignored the range."""
+    """Return the position of the response's first byte: 0 if the server ignored the range."""
     if response.status != 206:
         if have:
-            say("the server does not resume; starting over")
+            say("the server does not support resuming; starting over")
         return 0
     found = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
     if not have or not found or int(found[1]) != have:
         partial.unlink(missing_ok=True)
-        raise _AttemptError("answered with another range than asked for, starting over")
+        raise _AttemptError("sent a different range than requested, starting over")
     return have
 
 
@@ -129,9 +129,9 @@ def _store(response: Any, partial: Path, start: int, expected: int | None) -> in
     with writing(partial):
         file = partial.open("ab" if start else "wb", buffering=0)
     with file:
-        # read1 hands over what has come; read would lose up to a chunk when the line goes silent.
+        # read1 returns what has arrived; read would lose up to a chunk if the server goes silent.
         while chunk := response.read1(CHUNK):
-            write_all(file, chunk, partial)  # a full disk must not pass for a broken connection
+            write_all(file, chunk, partial)  # a full disk must not look like a broken connection
             done += len(chunk)
             if expected is not None:
                 if done > expected:

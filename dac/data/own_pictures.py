@@ -1,17 +1,17 @@
 """Own pictures: a folder with labeled/<class>/, unlabeled/ and test/<class>/.
 
-Known classes are those of labeled/, numbered alphabetically; test/ may hold further classes,
-which count as unknown and get the ids behind them.
+Known classes are those in labeled/, numbered alphabetically; test/ may contain further classes,
+which count as unknown and get the ids after them.
 """
 
 from pathlib import Path
 
+from dac.config import Data
 from dac.data import raw
 from dac.data.picture_parts import Row, class_folders, new_set, rows_below
 from dac.data.prepared_writer import NewSet
-from dac.errors import UserError
-from dac.files import canonical_hash
-from dac.settings import Data
+from dac.io.errors import UserError
+from dac.io.files import canonical_hash
 
 LAYOUT = (
     "expected labeled/<class>/ (two classes or more), unlabeled/ (any depth) and test/<class>/, "
@@ -31,11 +31,11 @@ def own_pictures(folder: Path, data: Data) -> NewSet:
 
 
 def check(folder: Path) -> None:
-    """Every fault of the layout in one message."""
+    """Report every fault of the layout in one message."""
     if not folder.is_dir():
         raise UserError(f"--pictures {folder} is not a folder; {LAYOUT}")
     faults = [
-        f"{name}/ does not exist" if not (folder / name).is_dir() else f"{name}/ holds no pictures"
+        f"{name}/ does not exist" if not (folder / name).is_dir() else f"{name}/ has no pictures"
         for name in ("labeled", "unlabeled", "test")
         if not raw.files_below(folder / name)
     ]
@@ -43,13 +43,13 @@ def check(folder: Path) -> None:
         faults += _class_faults(folder / name)
     num_labeled = len(class_folders(folder / "labeled"))
     if num_labeled < 2 and not faults:
-        faults.append(f"labeled/ holds {num_labeled} class folder(s), expected 2 or more")
+        faults.append(f"labeled/ has {num_labeled} class folder(s), expected 2 or more")
     if faults:
         raise UserError(f"pictures in {folder}: {'; '.join(faults)}; {LAYOUT}")
 
 
 def fingerprint(folder: Path) -> str:
-    """Changes when a picture is added, removed, renamed or rewritten."""
+    """Return a hash that changes when a picture is added, removed, renamed or rewritten."""
     stats = [(name, (folder / name).stat()) for name in raw.files_below(folder)]
     return canonical_hash([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
 
@@ -60,7 +60,7 @@ def _class_faults(folder: Path) -> list[str]:
     empty = [name for name in class_folders(folder) if not raw.files_below(folder / name)]
     stray = [path.name for path in folder.iterdir() if path.is_file() and path.name[0] != "."]
     return [f"the class folder {folder.name}/{name}/ is empty" for name in empty] + [
-        f"{folder.name}/{name} lies outside a class folder" for name in sorted(stray)[:3]
+        f"{folder.name}/{name} is outside a class folder" for name in sorted(stray)[:3]
     ]
 
 

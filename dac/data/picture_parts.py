@@ -1,4 +1,4 @@
-"""Rows (file, label) -> a set whose pictures are decoded while it is written.
+"""Turn rows (file, label) into a set whose pictures are decoded while it is written.
 
 File names are kept relative to the part's folder with its name in front
 (`one_class_train/acorn/n12267677_23294.JPEG`), as published lists write them.
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
+from dac.config import Data
 from dac.data import raw
 from dac.data.decode import Faults, decoded
 from dac.data.prepared_writer import NewPart, NewSet
-from dac.settings import Data
 
 UNKNOWN = -1
 
@@ -25,7 +25,7 @@ class Row:
 
 
 def rows_below(folder: Path, name: str, label: int = UNKNOWN) -> list[Row]:
-    """All files below `folder`, in the order of their names."""
+    """Return all files below `folder`, sorted by name."""
     return [Row(f"{name}/{file}", folder / file, label) for file in raw.files_below(folder)]
 
 
@@ -44,7 +44,7 @@ def new_set(
     data: Data,
     labeled_count: int | None = None,
 ) -> NewSet:
-    """Training images fill side x side; where the network sees less, test images are cropped."""
+    """Training images are side x side; test images are cropped to `size` if that is smaller."""
     faults: Faults = []
     crop = data.size if data.side > data.size else None
     return NewSet(

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from dac.config import Data
 from dac.data import raw
 from dac.data.picture_parts import UNKNOWN, Row, class_folders, new_set, rows_below
 from dac.data.prepared_writer import NewSet
-from dac.errors import UserError
-from dac.settings import Data
+from dac.io.errors import UserError
 
 IMAGENET30 = (
     "acorn",
@@ -40,7 +40,7 @@ IMAGENET30 = (
     "toaster",
     "volcano",
 )
-AGAIN = "mend the raw folder or run the download stage again"
+AGAIN = "repair the raw folder or run the download stage again"
 
 
 def _found(folder: Path, name: str) -> Path:
@@ -54,7 +54,7 @@ def _found(folder: Path, name: str) -> Path:
 
 
 def imagenet30(folder: Path, data: Data) -> NewSet:
-    """Class ids are alphabetical; the test part has one level of folders more (the wnid)."""
+    """Class ids are alphabetical; the test part has one more level of folders (the wnid)."""
     train = _class_rows(folder, "one_class_train", data.train_per_class)
     test = _class_rows(folder, "one_class_test", data.test_per_class)
     return new_set(IMAGENET30, train, test, data)
@@ -65,7 +65,7 @@ def _class_rows(folder: Path, name: str, expected: int | None) -> list[Row]:
     odd = sorted(set(class_folders(place)) ^ set(IMAGENET30))
     if odd:
         listed = ", ".join(odd[:5])
-        raise UserError(f"{place} should hold the 30 classes of ImageNet-30, see {listed}; {AGAIN}")
+        raise UserError(f"{place} should have the 30 classes of ImageNet-30, see {listed}; {AGAIN}")
     rows: list[Row] = []
     for label, class_name in enumerate(IMAGENET30):
         found = rows_below(place / class_name, f"{name}/{class_name}", label)
@@ -107,14 +107,14 @@ def _pool_rows(place: Path, lists: Path, num_classes: int) -> list[Row]:
     labels: dict[str, int] = {}
     if (lists / "u_train_out.txt").is_file():
         outside = read_list(lists / "u_train_out.txt")
-        # Lists that hide the species say -1 or nothing: those become one nameless unknown class.
+        # Lists that hide the species say -1 or nothing: these become one unnamed unknown class.
         labels |= {name: max(label, num_classes) for name, label in outside.items()}
     if (lists / "u_train_in.txt").is_file():
         labels |= read_list(lists / "u_train_in.txt", below=num_classes)
     rows = rows_below(place, "u_train")
     if labels and len({row.path.name for row in rows}) < len(rows):
         raise UserError(
-            f"{place} holds files of the same name, so the lists in {lists} cannot be applied; "
+            f"{place} has files of the same name, so the lists in {lists} cannot be applied; "
             "remove u_train_in.txt and u_train_out.txt there"
         )
     return [Row(row.name, row.path, labels.get(row.path.name, UNKNOWN)) for row in rows]
@@ -123,7 +123,7 @@ def _pool_rows(place: Path, lists: Path, num_classes: int) -> list[Row]:
 def _test_rows(place: Path, path: Path, num_classes: int) -> list[Row]:
     if not path.is_file():
         raise UserError(
-            f"{path} does not exist; it gives the labels of the test images. Take "
+            f"{path} does not exist; it contains the labels of the test images. Take "
             "data/semi_inat/test.txt of the repository cvl-umass/ssl-evaluation, put it into a "
             "folder FOLDER/filelist/ and run the download stage again with --mirror FOLDER"
         )
@@ -132,14 +132,14 @@ def _test_rows(place: Path, path: Path, num_classes: int) -> list[Row]:
     missing = [row.name for row in rows if row.path.name not in labels]
     if missing:
         raise UserError(
-            f"{path} gives no label for {missing[0]} ({len(missing)} such files); "
-            "replace it by the published list"
+            f"{path} has no label for {missing[0]} ({len(missing)} such files); "
+            "replace it with the published list"
         )
     return [Row(row.name, row.path, labels[row.path.name]) for row in rows]
 
 
 def read_list(path: Path, below: int | None = None) -> dict[str, int]:
-    """`path label` per line -> label by base name; a line without a label reads as -1."""
+    """Read `path label` lines into labels by base name; a line without a label means -1."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:

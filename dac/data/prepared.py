@@ -14,13 +14,13 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dac.errors import UserError
-from dac.files import digest, read_json
+from dac.io.errors import UserError
+from dac.io.files import digest, read_json
 
 PartName = Literal["train", "test", "dev"]
 HASHED_UP_TO = (
     512 << 20
-)  # bytes; larger files are checked by size, reading 62 GB per run is too much
+)  # bytes; larger files are checked by size: reading 62 GB per run is too much
 
 
 class _Strict(BaseModel):
@@ -66,14 +66,14 @@ class Prepared:
     meta: dict[str, Any]
 
     def part(self, name: PartName) -> Part:
-        """Images and labels of one part, after their files were checked against meta.json."""
+        """Return images and labels of one part, after checking their files against meta.json."""
         meta = self._part_meta(name)
         images = self._array(f"{name}.npy", meta.images)
         self._check(images, f"{name}.npy", (meta.count, 3, meta.side, meta.side), "uint8")
         return Part(images, self.labels(name))
 
     def labels(self, name: PartName) -> np.ndarray:
-        """Labels alone; a split needs no images."""
+        """Return the labels alone; a split needs no images."""
         meta = self._part_meta(name)
         labels = self._array(f"{name}_labels.npy", meta.labels)
         self._check(labels, f"{name}_labels.npy", (meta.count,), "int64")
@@ -83,14 +83,14 @@ class Prepared:
         return self._part_meta(name).labels.sha256
 
     def files(self, name: PartName) -> tuple[str, ...]:
-        """File names of the images, row by row; empty for sets that are not made of files."""
+        """Return the file names of the images, row by row; empty for sets not made of files."""
         meta = self._part_meta(name).files
         if meta is None:
             return ()
         return tuple(self._verified(f"{name}_files.txt", meta).read_text().splitlines())
 
     def verify(self) -> None:
-        """Every file of every part; a UserError names the first damaged one."""
+        """Check every file of every part; a UserError names the first damaged one."""
         for name in _Meta.model_validate(self.meta).parts:
             self.part(name)
             self.files(name)
@@ -109,7 +109,7 @@ class Prepared:
         if size != meta.bytes:
             raise self._damaged(path, f"holds {size} bytes, expected {meta.bytes}")
         if size <= HASHED_UP_TO and _digest_once(path, path.stat().st_mtime_ns) != meta.sha256:
-            raise self._damaged(path, "has another sha256 than meta.json says")
+            raise self._damaged(path, "does not have the sha256 in meta.json")
         return path
 
     def _array(self, file_name: str, meta: _FileMeta) -> np.ndarray:
@@ -130,7 +130,7 @@ class Prepared:
 
 
 def load(root: Path, name: str) -> Prepared:
-    """The prepared set `name` below `root`; parts are opened and checked when asked for."""
+    """Return the prepared set `name` below `root`; parts are opened and checked on request."""
     folder = folder_of(root, name)
     path = folder / "meta.json"
     if not path.is_file():
@@ -148,7 +148,7 @@ def load(root: Path, name: str) -> Prepared:
             f"delete it and run `{command(root, name)}`"
         ) from None
     if meta.name != name:
-        raise UserError(f"{path} describes {meta.name!r}, expected {name!r}; the folder was moved")
+        raise UserError(f"{path} describes {meta.name!r}, expected {name!r}; was the folder moved?")
     return Prepared(name, folder, tuple(meta.classes), meta.labeled_count, raw)
 
 

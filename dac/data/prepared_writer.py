@@ -1,6 +1,6 @@
-"""Writes the prepared format (see `dac/data/prepared.py`): every part in a stream, meta.json last.
+"""Write the prepared format (see `dac/data/prepared.py`): every part as a stream, meta.json last.
 
-A set that was interrupted has no meta.json, is not read by anyone and is started afresh.
+An interrupted set has no meta.json: nothing reads it, and the next attempt starts over.
 """
 
 import hashlib
@@ -12,18 +12,18 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from dac.data.disk import check_space, writing
 from dac.data.prepared import PartName, folder_of, load
-from dac.errors import UserError
-from dac.files import atomic, locked, write_json
-from dac.logs import Progress
+from dac.io.disk import check_space, writing
+from dac.io.errors import UserError
+from dac.io.files import atomic, locked, write_json
+from dac.io.progress import Progress
 
 FORMAT = 1
 
 
 @dataclass(frozen=True)
 class NewPart:
-    """A part to be written; its images come in blocks so that no part must fit in memory."""
+    """A part to be written; its images come in blocks, so that no part must fit in memory."""
 
     labels: np.ndarray
     side: int
@@ -43,7 +43,7 @@ class NewSet:
 
 @contextmanager
 def held(root: Path, name: str) -> Iterator[Path]:
-    """The set's folder, held against a second process that would prepare it at the same time."""
+    """Lock the set's folder, so that no second process prepares it at the same time."""
     folder = folder_of(root, name)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def held(root: Path, name: str) -> Iterator[Path]:
 
 
 def is_finished(root: Path, name: str, recipe: dict[str, Any] | None) -> bool:
-    """Whether the set is there, made by this recipe (None: any); a UserError if it is damaged."""
+    """Whether the set exists, made by this recipe (None: any); a UserError if it is damaged."""
     if not (folder_of(root, name) / "meta.json").exists():
         return False
     found = load(root, name)
@@ -71,7 +71,7 @@ def clear(folder: Path) -> None:
 
 
 def write(folder: Path, name: str, new: NewSet, recipe: dict[str, Any]) -> None:
-    """Write every part, then meta.json. After an error the folder is as empty as before."""
+    """Write every part, then meta.json. After an error, the folder is left empty."""
     clear(folder)
     check_space(folder, sum(len(part.labels) * 3 * part.side**2 for part in new.parts.values()))
     try:
@@ -122,12 +122,12 @@ def _write_images(path: Path, part: NewPart, progress: Progress) -> dict[str, An
             sink.write(np.ascontiguousarray(block).data)
             rows += len(block)
             progress.update(rows)
-        assert rows == shape[0], f"{rows} images came for {shape[0]} labels"
+        assert rows == shape[0], f"{rows} images for {shape[0]} labels"
         return sink.meta()
 
 
 class _Sink:
-    """Counts and hashes what passes through to `file`."""
+    """Counts and hashes the bytes that it passes on to `file`."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.hash, self.bytes = file, hashlib.sha256(), 0

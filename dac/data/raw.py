@@ -1,4 +1,4 @@
-"""The raw folder `<root>/raw/<set>/`: official files as published, and whether they are whole.
+"""The raw folder `<root>/raw/<set>/`: official files as published, and whether they are complete.
 
 Sets with published checksums are verified file by file, the others by the number of files in
 each folder. `receipt.json` records where the files came from and their digests.
@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from dac.errors import UserError
-from dac.files import canonical_hash, digest, read_json
-from dac.settings import DownloadSet
+from dac.config import DownloadSet
+from dac.io.errors import UserError
+from dac.io.files import canonical_hash, digest, read_json
 
 LISTS = "filelist"  # published lists of files and labels, optional
 RECEIPT = "receipt.json"
@@ -25,7 +25,7 @@ def command(root: Path, name: str) -> str:
 
 
 def files_below(folder: Path) -> list[str]:
-    """Paths of all files below `folder`, sorted; names with a leading dot do not count."""
+    """Return the sorted paths of all files below `folder`, without names with a leading dot."""
     found = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
@@ -35,7 +35,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 def find(folder: Path, name: str) -> Path | None:
-    """The folder `name` in or one level below `folder`; `name/name` counts as `name`."""
+    """Return the folder `name` in or one level below `folder`; `name/name` counts as `name`."""
     places = [folder / name, *sorted(folder.glob(f"*/{name}"))]
     found = next((place for place in places if place.is_dir()), None)
     while found is not None and (found / name).is_dir():
@@ -44,27 +44,27 @@ def find(folder: Path, name: str) -> Path | None:
 
 
 def faults(folder: Path, spec: DownloadSet) -> list[str]:
-    """Everything that is missing or wrong in a raw folder; empty for a good one."""
+    """Return everything that is missing or wrong in a raw folder; empty for a good one."""
     if not folder.is_dir():
         return ["the folder does not exist"]
     return [*_file_faults(folder, spec.files), *_count_faults(folder, spec.counts)]
 
 
 def check(root: Path, name: str, spec: DownloadSet) -> Path:
-    """The raw folder of `name` after verification."""
+    """Return the raw folder of `name` after verifying it."""
     folder = folder_of(root, name)
     if not (folder / RECEIPT).is_file():
-        raise UserError(f"{folder} does not hold {name}; run `{command(root, name)}` first")
+        raise UserError(f"{folder} does not contain {name}; run `{command(root, name)}` first")
     if found := faults(folder, spec):
         raise UserError(
             f"{folder} is not the published {name}: {'; '.join(found)}. "
-            f"Run `{command(root, name)}` to mend it"
+            f"Run `{command(root, name)}` to repair it"
         )
     return folder
 
 
 def fingerprint(folder: Path) -> str:
-    """Changes when the official files or the lists beside them change."""
+    """Return a hash that changes with the official files or the lists beside them."""
     receipt = read_json(folder / RECEIPT, "receipt")
     lists = {name: digest(folder / LISTS / name, "md5") for name in files_below(folder / LISTS)}
     return canonical_hash([receipt.get("digests"), lists])

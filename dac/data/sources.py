@@ -1,6 +1,6 @@
-"""Where an archive comes from: the downloads folder, a local mirror folder, then each address.
+"""Sources of an archive: the downloads folder, a local mirror folder, then each address.
 
-Whatever the source, bytes go to `<archive>.partial` and get their final name only after size and
+Whatever the source, bytes go to `<archive>.partial`, which gets its final name only after size and
 checksums match.
 """
 
@@ -9,19 +9,19 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from dac.config import Archive, Download, DownloadSet
 from dac.data.archives import is_archive
-from dac.data.disk import writing
 from dac.data.fetch import FetchError, Patience, fetch
-from dac.errors import UserError
-from dac.files import digest, sync_folder
-from dac.logs import say
-from dac.settings import Archive, Download, DownloadSet
+from dac.io.disk import writing
+from dac.io.errors import UserError
+from dac.io.files import digest, sync_folder
+from dac.io.progress import say
 
 
 @dataclass(frozen=True)
 class Sources:
     downloads: Path
-    """Folder of verified archives and of partial ones."""
+    """Folder of verified and partial archives."""
     mirror: Path | None
     patience: Patience
 
@@ -31,13 +31,13 @@ def patience_of(settings: Download) -> Patience:
 
 
 def obtain(archive: Archive, spec: DownloadSet, sources: Sources) -> tuple[Path, str]:
-    """The verified archive in the downloads folder, and where it came from."""
+    """Return the verified archive in the downloads folder, and where it came from."""
     path = sources.downloads / archive.name
     if path.exists():
         fault = wrong(path, archive)
         if fault is None:
             return path, "downloads folder"
-        say(f"{path} {fault}; deleted, getting it again")
+        say(f"{path} {fault}; deleted it, getting it again")
         path.unlink()
     reasons = []
     for place in (sources.mirror, *archive.urls):
@@ -53,7 +53,7 @@ def obtain(archive: Archive, spec: DownloadSet, sources: Sources) -> tuple[Path,
 
 
 def wrong(path: Path, archive: Archive) -> str | None:
-    """What is wrong with a file that should be `archive`; None for the right one."""
+    """Return what is wrong with a file that should be `archive`; None if it is right."""
     size = path.stat().st_size
     if archive.size is not None and size != archive.size:
         return f"has {size} bytes, expected {archive.size}"
@@ -66,7 +66,7 @@ def wrong(path: Path, archive: Archive) -> str | None:
 
 
 def _bring(place: Path | str, archive: Archive, path: Path, patience: Patience) -> str | None:
-    """Fill `path` from one place; the reason where that failed."""
+    """Fill `path` from one place; return the reason if that failed."""
     partial = path.with_name(f"{path.name}.partial")
     if isinstance(place, Path):
         return _copied(place / archive.name, partial) or _accepted(partial, path, archive)
@@ -75,7 +75,7 @@ def _bring(place: Path | str, archive: Archive, path: Path, patience: Patience) 
         fetch(place, partial, patience, archive.size)
         fault = _accepted(partial, path, archive)
         if fault and is_continued:  # the old beginning may be to blame, not this address
-            say(f"{archive.name} {fault}; fetching all of it again")
+            say(f"{archive.name} {fault}; downloading all of it again")
             fetch(place, partial, patience, archive.size)
             fault = _accepted(partial, path, archive)
     except FetchError as error:
@@ -100,7 +100,7 @@ def _copied(source: Path, partial: Path) -> str | None:
 
 
 def _accepted(partial: Path, path: Path, archive: Archive) -> str | None:
-    """Give the finished name to the right file; delete a wrong one and say what is wrong."""
+    """Give the right file its final name; delete a wrong one and return what is wrong."""
     fault = wrong(partial, archive)
     if fault is not None:
         partial.unlink()
@@ -117,9 +117,9 @@ def _accepted(partial: Path, path: Path, archive: Archive) -> str | None:
 
 
 def _nowhere(archive: Archive, spec: DownloadSet, reasons: list[str]) -> str:
-    lines = [f"{archive.name} could not be had", *reasons]
+    lines = [f"{archive.name} could not be downloaded", *reasons]
     if not archive.urls:
-        lines[0] += "; no program can fetch it"
+        lines[0] += "; no program can download it"
     if spec.manual:
         lines.append(spec.manual)
     else:

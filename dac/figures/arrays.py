@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from dac.errors import UserError
-from dac.identity import read_metrics, staleness
+from dac.io.errors import UserError
+from dac.runs.identity import staleness
+from dac.runs.metrics_file import read_metrics
 
 Identity = dict[str, Any]
 
 
 def read_scores(run: Path, expected: Identity | None = None) -> dict[str, np.ndarray]:
-    """scores.npz; the metrics beside it say whose it is."""
+    """scores.npz; the metrics beside it identify the run."""
     if expected is not None:
         read_numbers(run, expected)
     return _read(run / "scores.npz", f"python -m dac.evaluate --run {run}")

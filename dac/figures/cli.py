@@ -14,14 +14,12 @@ from typing import Any, TypeVar
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure as Picture
 
-from dac import grid
-from dac.errors import UserError
+from dac.config import DEFAULT_PATH, Figure, Params, load, suites
+from dac.config.suites import Key
 from dac.figures.theme import check_kind, save, use_theme, written
-from dac.grid import Key
-from dac.logs import say
-from dac.params import DEFAULT_PATH, Params, load
-from dac.params_wording import hint
-from dac.settings import Figure
+from dac.io.errors import UserError
+from dac.io.progress import say
+from dac.io.suggestions import hint
 
 Found = TypeVar("Found")
 NO_RUNS = "no finished runs"
@@ -45,7 +43,7 @@ class Request:
         if self.figure is None:
             keys = [_key_of(folder) for folder in self.folders]
             return list(zip(panel_names(keys), [read(f, None) for f in self.folders], strict=True))
-        keys = grid.runs(self.params, self.figure)
+        keys = suites.runs(self.figure)
         found = [self.find(key, read) for key in keys]
         if all(content is None for content in found):
             say(f"{self.name}: {NO_RUNS}; drawn empty")
@@ -82,9 +80,6 @@ def ask(kind: str, about: str, *, own_runs: bool = True) -> Request:
         check_kind(path)
     params = load(options.params)
     figure = None if options.figure is None else _figure(params, options.figure, kind)
-    if figure is not None:
-        for line in grid.left_out(params, {options.figure: figure}):
-            say(line)
     use_theme()
     return Request(
         params=params,
@@ -127,7 +122,7 @@ def panel_names(keys: Sequence[Key]) -> list[str]:
 
 
 def _key_of(folder: Path) -> Key:
-    """A run by where it lies: task/method/seed1, or any other folder by its own name."""
+    """Name a run by its path, task/method/seed1, or any other folder by its own name."""
     parts = folder.resolve().parts
     if len(parts) >= 3 and (seed := re.fullmatch(r"seed(\d+)", parts[-1])):
         return Key(parts[-3], parts[-2], int(seed[1]))

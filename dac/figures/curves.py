@@ -16,13 +16,13 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dac.errors import exit_code_of
+from dac.config.suites import Key
 from dac.figures.arrays import read_numbers
 from dac.figures.cli import NO_RUNS, Request, ask
 from dac.figures.points import Line, Measure, Panel, Point, panels
 from dac.figures.theme import COLUMN, PAGE, Style, below, leave_empty, style
-from dac.grid import Key
-from dac.logs import say
+from dac.io.errors import exit_code_of
+from dac.io.progress import say
 
 LABELS = {
     "task.labels_per_class": "labels per known class",
@@ -39,7 +39,7 @@ EVEN_ENOUGH = 4.0  # widest gap over narrowest gap of a scale whose numbers can 
 
 
 def draw(shown: Sequence[Panel], styles: Mapping[str, Style]) -> Figure:
-    """A row of panels per axis and a column per metric; with one metric the axes lie in a row."""
+    """A row of panels per axis and a column per metric; with one metric all axes are in a row."""
     metrics = list(dict.fromkeys(panel.metric for panel in shown))
     columns = len(metrics) if len(metrics) > 1 else min(len(shown), 4)
     rows = -(-len(shown) // columns)
@@ -100,7 +100,7 @@ def tick(x: float) -> str:
 
 
 def positions(grid: Sequence[float]) -> dict[float, float]:
-    """Where the values of an axis lie: by value, else by logarithm, else evenly.
+    """Place the values of an axis: by value, else by logarithm, else evenly.
 
     The first of these that leaves room for every number. Infinity follows the last finite value.
     """

@@ -16,10 +16,10 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dac.errors import UserError, exit_code_of
 from dac.figures.arrays import read_scores
 from dac.figures.cli import NO_RUNS, Request, ask
 from dac.figures.theme import COLUMN, below, leave_empty
+from dac.io.errors import UserError, exit_code_of
 
 LOWEST = math.exp(-2)  # two one-hot predictions of different classes
 KINDS = ("inliers", "outliers")

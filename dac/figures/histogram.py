@@ -15,15 +15,15 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dac.errors import exit_code_of
 from dac.figures.arrays import is_inlier, read_scores
 from dac.figures.cli import NO_RUNS, ask
 from dac.figures.theme import INLIER, OUTLIER, below, leave_empty, side_by_side
+from dac.io.errors import exit_code_of
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Of one run, a row per test image."""
+    """Scores of a run, one row per test image."""
 
     scores: np.ndarray
     is_inlier: np.ndarray

@@ -18,19 +18,19 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from dac.consensus import consensus, pairwise_l1
-from dac.errors import UserError, exit_code_of
 from dac.figures import heatmap, histogram
 from dac.figures.arrays import is_inlier, read_outputs
 from dac.figures.cli import NO_RUNS, ask
 from dac.figures.theme import PAGE, below, leave_empty
-from dac.logs import say
+from dac.io.errors import UserError, exit_code_of
+from dac.io.progress import say
 
-BLOCK = 1024  # images at a time; their K x K x C differences lie in memory
+BLOCK = 1024  # images at a time; their K x K x C differences are held in memory
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of K models on the same test images."""
+    """Agreement of K models on the same test images."""
 
     consensus: np.ndarray  # n, Eq. (7)
     is_inlier: np.ndarray  # n

@@ -11,11 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dac import grid
-from dac.errors import UserError
-from dac.grid import Key
-from dac.params import Params, Run
-from dac.settings import Figure
+from dac.config import Figure, Params, Run
+from dac.config.suites import Key
+from dac.io.errors import UserError
 
 Measure = Callable[[Key, str], float | None]
 
@@ -63,7 +61,7 @@ def plan(
     params: Params, figure: Figure, axis: str
 ) -> dict[tuple[str, str], dict[float, tuple[str, str]]]:
     """Line (its name and method) -> place on the axis -> task and method."""
-    methods = grid.existing(params, figure)
+    methods = figure.methods
     if axis.startswith("task."):
         return {
             (m, m): _by_value(params, axis, ((task, m) for task in figure.tasks)) for m in methods

@@ -17,8 +17,8 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dac.errors import UserError
-from dac.files import write_bytes
+from dac.io.errors import UserError
+from dac.io.files import write_bytes
 
 INLIER, OUTLIER = "#0072B2", "#D55E00"  # Okabe and Ito 2008; they also differ in grey
 COLUMN, PAGE = 3.5, 7.16  # inches

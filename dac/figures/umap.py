@@ -16,17 +16,17 @@ from matplotlib.figure import Figure
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 
-from dac.errors import UserError, exit_code_of
 from dac.figures.arrays import is_inlier, read_outputs
 from dac.figures.cli import NO_RUNS, ask
 from dac.figures.theme import below, leave_empty, side_by_side
+from dac.io.errors import UserError, exit_code_of
 
 NEIGHBORS, MIN_DIST, SEED = 15, 0.1, 0  # the paper gives none; umap-learn's defaults
 
 
 @dataclass(frozen=True)
 class Points:
-    """Of one run, a row per test image."""
+    """Embedded images of a run, one row per test image."""
 
     places: np.ndarray  # n x 2
     labels: np.ndarray  # n

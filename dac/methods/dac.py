@@ -1,8 +1,8 @@
-"""Diversify and Conquer: the consensus of many disagreeing heads tells known from unknown.
+"""Diversify and Conquer: the consensus of many divergent heads separates known from unknown.
 
 Paper Sec. III, Eqs. (4)-(14). `dac` and `dac-released` are parameter sets of this one file; where
-paper and release differ each reading is a setting (docs/protocol.md, "DAC: paper and release"). The
-target head learns with any objective (Table 4), FixMatch's unless another is named.
+paper and release differ, each reading is a setting (docs/protocol/dac.md, "DAC: paper and
+release"). The target head can learn with any objective (Table 4); FixMatch's is the usual one.
 """
 
 # B labeled batch, U unlabeled batch, K heads, C known classes, d feature, D embedding, M bank
@@ -12,25 +12,24 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dac import losses
-from dac.banks import Bank
+from dac.config import DacSettings
 from dac.consensus import ScoreMemory, consensus, open_set_targets, pairwise_l1, soft_rejection
 from dac.methods.base import Method, Scan, Sizes
+from dac.methods.network import build_method
+from dac.methods.parts.banks import Bank
+from dac.methods.parts.rules import Rule, accepted, at_least, otsu_of_test
+from dac.methods.step import Batch, Clock, Step, Views
 from dac.models.heads import DivergentHeads, projection
 from dac.otsu import otsu_threshold
-from dac.settings import DacSettings
-from dac.step import Batch, Clock, Step, ViewCounts, Views
 
 
 class Dac(Method):
+    settings: DacSettings
     tau_open: Tensor
 
-    def __init__(
-        self, sizes: Sizes, settings: DacSettings, objective: Method, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.settings = settings
-        self.objective = objective  # the target head with its L_s and L_u
-        self.views = objective.views | self.looked_at
+    def __init__(self, settings: DacSettings, sizes: Sizes, generator: torch.Generator) -> None:
+        super().__init__(settings, sizes, generator)
+        self.objective = build_method(settings.target, sizes, generator)  # f_cls, L_s and L_u
         self.projection = projection(sizes.feature_dim, settings.proj_dim)  # h
         self.heads = DivergentHeads(settings.proj_dim, settings.num_heads, sizes.num_known)  # g_i
         self.memory = ScoreMemory(
@@ -46,7 +45,9 @@ class Dac(Method):
             generator,
         )
         self.register_buffer("tau_open", torch.zeros(()))
-        self.unwritten: tuple[Tensor, Tensor] | None = None
+
+    def build_head(self, sizes: Sizes) -> None:
+        """The target head is the objective's."""
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         s, views = self.settings, step.views
@@ -60,7 +61,7 @@ class Dac(Method):
         if is_warm and s.rejection:
             step.omega = self.omega(score)  # Eq. (13)
         terms = self.objective.terms(step)  # L_s(f), L_u(f, omega)
-        if not is_warm:  # Algorithm 1; what the objective remembers is up to date from step 0
+        if not is_warm:  # Algorithm 1; the objective's memory is up to date from step 0
             terms = {"supervised": terms["supervised"]}
         terms |= self.diversify(head_logits, step.batch)  # L_div
         if is_warm and s.lambda_kd > 0:
@@ -68,20 +69,11 @@ class Dac(Method):
             terms["distillation"] = s.lambda_kd * losses.distillation(  # Eqs. (11)-(12)
                 z_strong, open_target, self.bank.z, self.bank.q, s.kd_temperature
             )
-        self.unwritten = F.normalize(z[1].detach().float()), open_target
+        self.bank.stage(F.normalize(z[1].detach().float()), open_target)
         return terms
 
-    @property
-    def looked_at(self) -> ViewCounts:
-        """All x, one weak and one strong view of u."""
-        return ViewCounts(labeled=self.settings.labeled_views, weak=1, strong=1)
-
-    @property
-    def shared(self) -> ViewCounts:
-        return self.objective.shared | self.looked_at
-
     def diverge(self, views: Views) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Embeddings and head logits of all x, the weak and the strong view of u.
+        """Return embeddings and head logits of all x, and of the weak and the strong view of u.
 
         The encoder gets no gradient here.
         """
@@ -116,33 +108,23 @@ class Dac(Method):
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
         self.objective.start_epoch(clock, scan)
 
-    def finish_step(self) -> None:
-        self.objective.finish_step()
-        if self.unwritten is not None:
-            self.bank.write(*self.unwritten)
-            self.unwritten = None
-
     def logits(self, features: Tensor) -> Tensor:
         return self.objective.logits(features)
 
     def score(self, features: Tensor) -> Tensor:
-        """Consensus before min-max; Eq. (9) smooths in training only (as the release's eval.py)."""
+        """Consensus before min-max; Eq. (9) smooths in training only (the release's eval.py)."""
         return consensus(self.head_probabilities(features), self.settings.score_form)
 
-    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        """Otsu on the test scores: transductive, as the release evaluates."""
-        return otsu_threshold(test_scores)
+    def rules(self) -> dict[str, Rule]:
+        """`kept`: images with weight 1 in Eq. (13); all of them while nothing is rejected."""
+        kept = accepted(lambda features, index: self.memory.score[index] >= self.tau_open)
+        rules = {"published": otsu_of_test(), "kept": kept}
+        return rules | {"memory": at_least(self.tau_raw())} if self.settings.rejection else rules
 
-    def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        """Those that Eq. (13) weighs with 1; all, while nothing is rejected and tau_open is 0."""
-        return self.memory.score[index] >= self.tau_open
-
-    def trained_thresholds(self) -> dict[str, Tensor]:
-        """tau_open, taken back through the min-max of Eq. (8)."""
-        if not self.settings.rejection:
-            return {}
+    def tau_raw(self) -> Tensor:
+        """tau_open on the scale of `score`: the min-max of Eq. (8) inverted."""
         low, high = self.memory.range()
-        return {"memory": low + self.tau_open * (high - low + self.memory.eps)}
+        return low + self.tau_open * (high - low + self.memory.eps)
 
     def agreement(self, features: Tensor) -> Tensor | None:
         """exp(-L1) of every head pair, B x K x K (Figs. 2 and 6)."""

@@ -2,25 +2,20 @@
 
 L = L_s + lambda_u L_u, Eqs. (1)-(3). The release's configs use soft pseudo-labels
 (`hard_label: false`), although FixMatch and the paper's Eq. (3) say one-hot
-(docs/protocol.md, "FixMatch and labeled-only").
+(docs/protocol/baselines.md, "FixMatch and labeled-only").
 """
 
 import torch
 from torch import Tensor
 
 from dac import losses
-from dac.methods.base import Method, Sizes
-from dac.models.heads import target_head
-from dac.settings import FixMatchSettings
-from dac.step import Step, ViewCounts
+from dac.config import FixMatchSettings
+from dac.methods.base import Method
+from dac.methods.step import Step
 
 
 class FixMatch(Method):
-    def __init__(self, sizes: Sizes, settings: FixMatchSettings) -> None:
-        super().__init__()
-        self.settings = settings
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
+    settings: FixMatchSettings
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         s, views = self.settings, step.views

@@ -2,8 +2,8 @@
 
 L = L_s + L_mb + L_ui + L_op. Detectors split a prediction into known classes and one for outliers;
 an open-set head learns it on all unlabeled images, the target head on confident inliers only. Both
-targets stay soft. Alignment is off in the benchmark, on in IOMatch's own CIFAR-100 configs
-(docs/protocol.md, "IOMatch").
+targets stay soft. Alignment is off in the benchmark and on in IOMatch's own CIFAR-100 configs
+(docs/protocol/baselines.md, "IOMatch").
 """
 
 # B labeled batch, U unlabeled batch, C known classes
@@ -13,20 +13,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dac import losses
-from dac.alignment import QueueAlignment
+from dac.config import IOMatchSettings
 from dac.methods.base import Method, Sizes
-from dac.models.heads import projection, target_head, xavier
-from dac.one_vs_all import Detectors, hard_negative, open_set_distribution
-from dac.settings import IOMatchSettings
-from dac.step import Clock, Step, ViewCounts
+from dac.methods.parts.alignment import QueueAlignment
+from dac.methods.parts.one_vs_all import Detectors, hard_negative, open_set_distribution
+from dac.methods.parts.rules import Rule, accepted
+from dac.methods.step import Step
+from dac.models.heads import projection, xavier
 
 
 class IOMatch(Method):
-    def __init__(self, sizes: Sizes, settings: IOMatchSettings) -> None:
-        super().__init__()
-        self.settings, self.num_known = settings, sizes.num_known
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
+    settings: IOMatchSettings
+
+    def __init__(self, settings: IOMatchSettings, sizes: Sizes, generator: torch.Generator) -> None:
+        super().__init__(settings, sizes, generator)
         self.projection = projection(sizes.feature_dim, settings.proj_dim)
         self.detectors = xavier(nn.Linear(settings.proj_dim, 2 * sizes.num_known, bias=False))
         self.open_head = xavier(nn.Linear(settings.proj_dim, sizes.num_known + 1))
@@ -63,24 +63,23 @@ class IOMatch(Method):
             terms["open_set"] = s.lambda_open * open_set  # L_op
         return terms
 
-    def is_selectable(self, clock: Clock) -> bool:
-        """The best network must have an open-set head."""
-        return clock.epoch >= self.settings.open_start_epoch
-
     def score(self, features: Tensor) -> Tensor:
         """1 - q_(C+1) of the open-set head."""
         return 1 - self.open_set(features)[:, -1]
 
-    def accepts(self, features: Tensor) -> Tensor | None:
-        """The open-set head's argmax is a known class."""
-        return self.open_set(features).argmax(dim=1) < self.num_known
+    def rules(self) -> dict[str, Rule]:
+        return {"published": accepted(self.is_known), "kept": accepted(self.keeps)}
+
+    def is_known(self, features: Tensor, index: Tensor) -> Tensor:
+        """Whether the open-set head's argmax is a known class."""
+        return self.open_set(features).argmax(dim=1) < self.sizes.num_known
 
     def open_set(self, features: Tensor) -> Tensor:
         logits: Tensor = self.open_head(self.projection(features))
         return logits.float().softmax(dim=1)
 
-    def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        """As L_ui: the target gives less than half to outliers."""
+    def keeps(self, features: Tensor, index: Tensor) -> Tensor:
+        """Like L_ui: less than half of the target is for outliers."""
         p = self.logits(features).float().softmax(dim=1)
         if self.alignment is not None:
             p = self.alignment.read(p)
@@ -93,5 +92,5 @@ class IOMatch(Method):
 
 
 def is_inlier(q: Tensor) -> Tensor:
-    """Less than half of the target falls on outliers: U x (C + 1) -> U."""
+    """Whether less than half of the target is for outliers: U x (C + 1) -> U."""
     return q[:, -1] < 0.5

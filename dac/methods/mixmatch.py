@@ -1,7 +1,7 @@
-"""MixMatch (Berthelot et al. 2019): guessed labels, sharpened, and MixUp of everything.
+"""MixMatch (Berthelot et al. 2019): guessed and sharpened labels, and MixUp of everything.
 
 L = L_X + lambda_u ramp L_U. Two weak views, no strong one. The release sets lambda_u to 1, which
-leaves next to nothing of L_U, and does not interleave (docs/protocol.md, "MixMatch").
+makes L_U negligible, and does not interleave (docs/protocol/baselines.md, "MixMatch").
 """
 
 # B labeled batch, U unlabeled batch; 2 U mixed rows of both views
@@ -9,26 +9,14 @@ leaves next to nothing of L_U, and does not interleave (docs/protocol.md, "MixMa
 import torch
 from torch import Tensor
 
-from dac.methods.base import Method, Sizes
-from dac.mixup import guess_and_mix, ramp
-from dac.models.heads import target_head
-from dac.settings import MixMatchSettings
-from dac.step import Step, ViewCounts
+from dac.config import MixMatchSettings
+from dac.methods.base import Method
+from dac.methods.parts.mixup import guess_and_mix, ramp
+from dac.methods.step import Step
 
 
 class MixMatch(Method):
-    def __init__(
-        self, sizes: Sizes, settings: MixMatchSettings, generator: torch.Generator
-    ) -> None:
-        super().__init__()
-        self.settings, self.generator = settings, generator
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=2, strong=0)
-
-    @property
-    def shared(self) -> ViewCounts:
-        """Nothing is looked at unmixed."""
-        return ViewCounts(labeled=0, weak=0, strong=0)
+    settings: MixMatchSettings
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         s, y = self.settings, step.batch.y

@@ -1,4 +1,4 @@
-"""MTCF (Yu et al. 2020), the multi-task curriculum: is it an inlier, learned from noisy labels.
+"""MTCF (Yu et al. 2020), the multi-task curriculum: an inlier head learns from noisy labels.
 
 L = L_x + L_d + lambda_u ramp L_u. A binary head learns that labeled images are inliers and the
 others are not; its own averaged predictions replace these targets epoch by epoch. MixMatch runs on
@@ -13,13 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dac.config import MtcfSettings
 from dac.methods.base import Method, Scan, Sizes
-from dac.mixup import guess_and_mix, ramp
-from dac.models.heads import target_head, xavier
+from dac.methods.parts.mixup import guess_and_mix, ramp
+from dac.methods.parts.rules import Rule, accepted, at_least
+from dac.methods.parts.selection import Selection
+from dac.methods.step import Clock, Step
+from dac.models.heads import xavier
 from dac.otsu import otsu_threshold
-from dac.selection import Selection
-from dac.settings import MtcfSettings
-from dac.step import Clock, Draw, Step, ViewCounts
 
 
 class Mtcf(Method):
@@ -27,18 +28,16 @@ class Mtcf(Method):
     tau_pool: Tensor
     is_drawn: Tensor
 
-    def __init__(self, sizes: Sizes, settings: MtcfSettings, generator: torch.Generator) -> None:
-        super().__init__()
-        self.settings, self.generator, self.pool = settings, generator, sizes.pool
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
+    settings: MtcfSettings
+
+    def __init__(self, settings: MtcfSettings, sizes: Sizes, generator: torch.Generator) -> None:
+        super().__init__(settings, sizes, generator)
         self.inlier_head = xavier(nn.Linear(sizes.feature_dim, 1))
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=2, strong=0)
-        self.draws = {"joint": Draw(sizes.batch, weak=1, with_labeled=True)}
-        self.inliers = Selection(sizes.pool)
-        # Inlier targets of the pool, 0 at first, and behind it of the labeled images, always 1.
+        self.inliers = Selection("unlabeled", sizes.pool)
+        # Inlier targets of the pool, 0 at first, followed by those of the labeled images, always 1.
         targets = [torch.zeros(sizes.pool), torch.ones(sizes.num_labeled)]
         self.register_buffer("target", torch.cat(targets))
-        self.register_buffer("tau_pool", torch.zeros(()))  # Otsu's of the pool's targets
+        self.register_buffer("tau_pool", torch.zeros(()))  # Otsu's threshold of the pool's targets
         self.register_buffer("is_drawn", torch.zeros(sizes.pool, dtype=torch.bool))
         self.history = InlierHistory(
             sizes.pool + sizes.num_labeled, settings.history, settings.undrawn
@@ -47,30 +46,20 @@ class Mtcf(Method):
     def is_warm(self, clock: Clock) -> bool:
         return clock.epoch >= self.settings.warmup_epochs
 
-    def views_at(self, clock: Clock) -> ViewCounts:
-        return self.views if self.is_warm(clock) else ViewCounts(labeled=0, weak=0, strong=0)
-
-    def is_selectable(self, clock: Clock) -> bool:
-        """Before it the target head has learned nothing."""
-        return self.is_warm(clock)
-
-    def selected(self, stream: str) -> Tensor | None:
-        return self.inliers.mask if stream == "unlabeled" else None
-
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
-        """When the history is full its mean becomes the target of every image drawn so far."""
-        target = self.target[: self.pool]
+        """Once the history is full, its mean becomes the target of every image drawn so far."""
+        target = self.target[: self.sizes.pool]
         if clock.epoch >= self.settings.history:
             mean, is_drawn = self.history.mean()
-            self.is_drawn.copy_(is_drawn[: self.pool])
-            target.copy_(torch.where(self.is_drawn, mean[: self.pool], target))
+            self.is_drawn.copy_(is_drawn[: self.sizes.pool])
+            target.copy_(torch.where(self.is_drawn, mean[: self.sizes.pool], target))
             self.tau_pool.copy_(otsu_threshold(target, self.is_drawn))
         self.inliers.choose(self.passes())
         self.history.begin(clock.epoch)
 
     def passes(self) -> Tensor:
-        """Pool images taken for inliers; one never drawn is no outlier (our choice): N."""
-        return (self.target[: self.pool] >= self.tau_pool) | ~self.is_drawn
+        """Pool images considered inliers; one never drawn is no outlier (our choice): N."""
+        return (self.target[: self.sizes.pool] >= self.tau_pool) | ~self.is_drawn
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         joint, is_warm = step.batch.more["joint"], self.is_warm(step.clock)
@@ -95,16 +84,14 @@ class Mtcf(Method):
         logits: Tensor = self.inlier_head(features)
         return logits.float().squeeze(1).sigmoid()
 
-    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        """Otsu of the pool's targets as training left them (the benchmark's own rule)."""
-        return self.tau_pool
-
-    def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        return self.passes()[index]
+    def rules(self) -> dict[str, Rule]:
+        """Otsu's threshold of the pool's targets at the end of training (as in the benchmark)."""
+        kept = accepted(lambda features, index: self.passes()[index])
+        return {"published": at_least(self.tau_pool), "kept": kept}
 
 
 class InlierHistory(nn.Module):
-    """Inlier predictions of the last epochs, one column each."""
+    """Inlier predictions of the last epochs, one column per epoch."""
 
     training_only = True
     columns: Tensor
@@ -118,7 +105,7 @@ class InlierHistory(nn.Module):
 
     @torch.no_grad()
     def begin(self, epoch: int) -> None:
-        """What stands in the epoch's column until an image is drawn."""
+        """Initialize the epoch's column, for images that are not drawn."""
         if self.undrawn == "zero":
             column = epoch % self.columns.shape[1]
             self.columns[:, column] = 0
@@ -131,6 +118,6 @@ class InlierHistory(nn.Module):
         self.is_filled[index, column] = True
 
     def mean(self) -> tuple[Tensor, Tensor]:
-        """Of every image's entries, and whether it has any."""
+        """Return the mean of every image's entries, and whether it has any."""
         count = self.is_filled.sum(dim=1)
         return self.columns.sum(dim=1) / count.clamp_min(1), count > 0

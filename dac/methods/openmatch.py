@@ -1,7 +1,7 @@
 """OpenMatch (Saito et al. 2021): one-vs-all detectors choose what FixMatch may learn from.
 
-L = L_x + L_ova + lambda_em L_em + lambda_socr L_socr, and from an epoch on L_fix on the images that
-the detector of their predicted class claims. They are chosen once an epoch by the averaged network.
+L = L_x + L_ova + lambda_em L_em + lambda_socr L_socr; from `start_epoch` on also L_fix on images
+that the detector of their predicted class claims, chosen once per epoch by the averaged network.
 """
 
 # B labeled batch, U unlabeled batch, C known classes
@@ -10,29 +10,30 @@ import torch
 from torch import Tensor, nn
 
 from dac import losses
+from dac.config import OpenMatchSettings
 from dac.methods.base import Method, Scan, Sizes
-from dac.models.heads import target_head
-from dac.one_vs_all import CLAIMED, Detectors, claims, entropy, hard_negative, squared_difference
-from dac.selection import Selection
-from dac.settings import OpenMatchSettings
-from dac.step import Clock, Draw, Step, ViewCounts
+from dac.methods.parts.one_vs_all import (
+    CLAIMED,
+    Detectors,
+    claims,
+    entropy,
+    hard_negative,
+    squared_difference,
+)
+from dac.methods.parts.rules import Rule, at_least
+from dac.methods.parts.selection import Selection
+from dac.methods.step import Clock, Step
 
 
 class OpenMatch(Method):
-    def __init__(self, sizes: Sizes, settings: OpenMatchSettings) -> None:
-        super().__init__()
-        self.settings = settings
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
+    settings: OpenMatchSettings
+
+    def __init__(
+        self, settings: OpenMatchSettings, sizes: Sizes, generator: torch.Generator
+    ) -> None:
+        super().__init__(settings, sizes, generator)
         self.detectors = nn.Linear(sizes.feature_dim, 2 * sizes.num_known, bias=False)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=2, strong=0)
-        self.draws = {"inliers": Draw(sizes.unlabeled_batch, weak=1, strong=1)}
-        self.inliers = Selection(sizes.pool)
-
-    def draws_at(self, clock: Clock) -> dict[str, Draw]:
-        return self.draws if clock.epoch >= self.settings.start_epoch else {}
-
-    def selected(self, stream: str) -> Tensor | None:
-        return self.inliers.mask if stream == "inliers" else None
+        self.inliers = Selection("inliers", sizes.pool)
 
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
         if clock.epoch >= max(1, self.settings.start_epoch):
@@ -64,5 +65,5 @@ class OpenMatch(Method):
         """a_in of the predicted class."""
         return claims(self, self.detectors, features)
 
-    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        return torch.tensor(CLAIMED)
+    def rules(self) -> dict[str, Rule]:
+        return {"published": at_least(CLAIMED)}

@@ -1,9 +1,9 @@
-"""OSP (Wang et al. 2023), OOD semantic pruning: take the outlier's share out of a feature.
+"""OSP (Wang et al. 2023), OOD semantic pruning: remove the outlier component of a feature.
 
-Stage 1: L_x + L_mx + L_r. Stage 2 adds ramp (L_mu + L_u + L_xkl). A matching head tells whether an
-image and a label belong together and finds outliers; their features fill a bank by class, features
-are pruned along a partner from it, and predictions before and after must agree. The released stage
-2 never fills its bank (docs/protocol.md, "OSP").
+Phase 1: L_x + L_mx + L_r. Phase 2 adds ramp (L_mu + L_u + L_xkl). A matching head predicts whether
+an image and a label belong together and finds outliers; their features fill a bank by class,
+features are pruned along a partner from it, and predictions before and after must agree. The
+release never fills its bank in phase 2 (docs/protocol/baselines.md, "OSP").
 """
 
 # B labeled batch, U unlabeled batch, C known classes, d feature
@@ -13,42 +13,34 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dac import losses
-from dac.augment import send
-from dac.banks import ClassBank
+from dac.config import OspSettings
+from dac.io.device import send
 from dac.methods.base import Method, Scan, Sizes
-from dac.mixup import ramp
-from dac.models.heads import MatchingHead, target_head
+from dac.methods.parts.banks import ClassBank
+from dac.methods.parts.mixup import ramp
+from dac.methods.parts.rules import Rule, above_otsu_of_pool
+from dac.methods.parts.selection import Selection
+from dac.methods.step import Clock, Step
+from dac.models.heads import MatchingHead
 from dac.otsu import otsu_threshold
-from dac.selection import Selection
-from dac.settings import OspSettings
-from dac.step import Clock, Draw, Step, ViewCounts
 
 
 class Osp(Method):
     is_out: Tensor
 
-    def __init__(self, sizes: Sizes, settings: OspSettings, generator: torch.Generator) -> None:
-        super().__init__()
-        self.settings, self.generator, self.num_known = settings, generator, sizes.num_known
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
+    settings: OspSettings
+
+    def __init__(self, settings: OspSettings, sizes: Sizes, generator: torch.Generator) -> None:
+        super().__init__(settings, sizes, generator)
         self.matching = MatchingHead(sizes.feature_dim, sizes.num_known, settings.match_dim)
         self.rotation = nn.Linear(sizes.feature_dim, 4)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
-        self.draws = {"rotated": Draw(sizes.batch, weak=1)}
-        self.inliers = Selection(sizes.pool)
+        self.inliers = Selection("unlabeled", sizes.pool)
         self.register_buffer("is_out", torch.zeros(sizes.pool, dtype=torch.bool))
         self.bank = ClassBank(sizes.num_known, settings.bank_size, sizes.feature_dim)
 
     def prunes(self, clock: Clock) -> bool:
-        """Stage 2."""
+        """Whether training is in phase 2."""
         return clock.epoch >= self.settings.pruning_epoch
-
-    def views_at(self, clock: Clock) -> ViewCounts:
-        only_labeled = ViewCounts(labeled=self.views.labeled, weak=0, strong=0)
-        return self.views if self.prunes(clock) else only_labeled
-
-    def selected(self, stream: str) -> Tensor | None:
-        return self.inliers.mask if stream == "unlabeled" else None
 
     @torch.no_grad()
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
@@ -117,10 +109,10 @@ class Osp(Method):
         return F.binary_cross_entropy_with_logits(found, found.sigmoid(), reduction="none")
 
     def other_class(self, first: Tensor, second: Tensor) -> Tensor:
-        """A random class that is neither of two (or is not the one, where both are the same); where
-        none is left, as with two known classes, the second again."""
+        """Draw a class that is neither of the two (which may be the same); if none is left, as with
+        two known classes, the second again."""
         low, high = torch.minimum(first, second), torch.maximum(first, second)
-        left = self.num_known - 1 - (low != high).long()
+        left = self.sizes.num_known - 1 - (low != high).long()
         uniform = send(torch.rand(len(first), generator=self.generator), first.device)
         drawn = (uniform * left).long().minimum(left - 1).clamp_min(0)
         drawn = drawn + (drawn >= low).long()
@@ -133,10 +125,9 @@ class Osp(Method):
         found: Tensor = self.matching(features, predicted)
         return found.float().sigmoid()
 
-    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        """Above Otsu's threshold of the pool, as the filter (docs/protocol.md, "OSP")."""
-        tau = otsu_threshold(pool_scores)
-        return torch.nextafter(tau, tau.new_tensor(torch.inf))
+    def rules(self) -> dict[str, Rule]:
+        """Otsu's threshold of the pool, as in the filter (docs/protocol/baselines.md, "OSP")."""
+        return {"published": above_otsu_of_pool()}
 
 
 def prune(z: Tensor, partner: Tensor, gamma: float) -> Tensor:
@@ -147,18 +138,18 @@ def prune(z: Tensor, partner: Tensor, gamma: float) -> Tensor:
 
 
 def four_rotations(images: Tensor) -> Tensor:
-    """By 0, 90, 180 and 270 degrees, one after the other: B x 3 x H x W -> 4 B x 3 x H x W."""
+    """Rotations by 0, 90, 180 and 270 degrees, in order: B x 3 x H x W -> 4 B x 3 x H x W."""
     return torch.cat([torch.rot90(images, quarter, dims=(2, 3)) for quarter in range(4)])
 
 
 def rotation_loss(logits: Tensor) -> Tensor:
-    """Which quarter turn it was: 4 B x 4."""
+    """Cross-entropy of the predicted quarter turn: 4 B x 4."""
     turns = torch.arange(4, device=logits.device).repeat_interleave(len(logits) // 4)
     return F.cross_entropy(logits.float(), turns)
 
 
 def confident_kl(target: Tensor, logits: Tensor, *, tau: float, temperature: float) -> Tensor:
-    """KL(softmax(target / T) || softmax) over confident rows, their mean; 0 if there are none."""
+    """Mean of KL(softmax(target / T) || softmax) over confident rows; 0 if there are none."""
     target = target.detach()
     p = (target / temperature).softmax(dim=1)
     is_confident = target.softmax(dim=1).amax(dim=1) >= tau

@@ -1,8 +1,8 @@
 """Safe-Student (He et al. 2022): a teacher ranks the pool by energy discrepancy.
 
-L = L_s + lambda_seen L_cbe + lambda_unseen L_ucd. Images at the top are taken for known classes and
+L = L_s + lambda_seen L_cbe + lambda_unseen L_ucd. Images at the top are considered known and
 distilled from the averaged network; those at the bottom are pushed to a flat prediction. As in the
-benchmark of DAC's authors; masks per sample, unlike the original code.
+benchmark of DAC's authors; with masks per sample, unlike the original code.
 """
 
 # B labeled batch, U unlabeled batch, C known classes, N pool
@@ -14,49 +14,32 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dac import losses
+from dac.config import SafeStudentSettings
 from dac.methods.base import Method, Scan, Sizes
-from dac.models.heads import target_head
-from dac.otsu import otsu_threshold
-from dac.selection import Selection
-from dac.settings import SafeStudentSettings
-from dac.step import Clock, Draw, Step, ViewCounts
+from dac.methods.parts.rules import Rule, accepted, at_least, otsu_of_test
+from dac.methods.parts.selection import Selection
+from dac.methods.step import Clock, Step
 
 
 class SafeStudent(Method):
     discrepancy: Tensor
     unseen_below: Tensor
 
-    def __init__(self, sizes: Sizes, settings: SafeStudentSettings) -> None:
-        super().__init__()
-        self.settings = settings
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=0, strong=0)
-        self.draws = {
-            "seen": Draw(sizes.unlabeled_batch, weak=1, strong=1),
-            "unseen": Draw(sizes.unlabeled_batch, strong=1),
-        }
-        self.seen, self.unseen = Selection(sizes.pool), Selection(sizes.pool)
+    settings: SafeStudentSettings
+
+    def __init__(
+        self, settings: SafeStudentSettings, sizes: Sizes, generator: torch.Generator
+    ) -> None:
+        super().__init__(settings, sizes, generator)
+        self.seen, self.unseen = Selection("seen", sizes.pool), Selection("unseen", sizes.pool)
         self.register_buffer("discrepancy", torch.zeros(sizes.pool))  # at the last selection
         self.register_buffer("unseen_below", torch.ones(()))  # theta_u
 
     def is_warm(self, clock: Clock) -> bool:
         return clock.epoch >= self.settings.warmup_epochs
 
-    def averages(self, clock: Clock) -> bool:
-        return self.is_warm(clock)
-
-    def is_selectable(self, clock: Clock) -> bool:
-        """Before it nothing was ranked."""
-        return self.is_warm(clock)
-
-    def draws_at(self, clock: Clock) -> dict[str, Draw]:
-        return self.draws if self.is_warm(clock) else {}
-
-    def selected(self, stream: str) -> Tensor | None:
-        return {"seen": self.seen.mask, "unseen": self.unseen.mask}.get(stream)
-
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
-        """Rank the pool by the teacher: the top is seen, the bottom unseen, between is unused."""
+        """Rank the pool by the teacher: the top is seen, the bottom unseen, the rest unused."""
         if self.is_warm(clock):
             self.discrepancy.copy_(scan(self.score, averaged=True))
             order = self.discrepancy.argsort(stable=True)
@@ -75,7 +58,7 @@ class SafeStudent(Method):
         with step.averaged():
             teacher = self.logits(step.encode(more["seen"].weak[0], frozen=True)).float()
             t = teacher.softmax(dim=1)
-        supervised = self.supervised(step)  # the only forward that updates running statistics
+        supervised = self.supervised(step)  # the only forward pass that updates running statistics
         seen = self.logits(step.encode(more["seen"].strong[0], frozen=True)).float()
         unseen = self.logits(step.encode(more["unseen"].strong[0], frozen=True)).float()
         weight = self.unseen_weight(more["unseen"].index)
@@ -99,19 +82,17 @@ class SafeStudent(Method):
             return original_discrepancy(logits, self.settings.score_temperature)
         return energy_discrepancy(logits)
 
-    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        """Otsu on the test scores: no source has a rule (docs/protocol.md, "Safe-Student")."""
-        return otsu_threshold(test_scores)
-
-    def trained_thresholds(self) -> dict[str, Tensor]:
-        return {"memory": self.unseen_below}
-
-    def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        return self.seen.mask[index]
+    def rules(self) -> dict[str, Rule]:
+        """No source has a rule (docs/protocol/baselines.md, "Safe-Student")."""
+        return {
+            "published": otsu_of_test(),
+            "memory": at_least(self.unseen_below),
+            "kept": accepted(lambda features, index: self.seen.mask[index]),
+        }
 
 
 def share_of(count: int, share: float) -> int:
-    """The whole part of share * count; 0.3 * 10 is 3."""
+    """The integer part of share * count; 0.3 * 10 is 3."""
     return math.floor(share * count + 1e-9)
 
 
@@ -122,7 +103,7 @@ def energy_discrepancy(logits: Tensor) -> Tensor:
 
 
 def original_discrepancy(logits: Tensor, temperature: float) -> Tensor:
-    """Energy lost with the top logit, T (LSE(l / T) - LSE of the others / T): B x C -> B."""
+    """Energy lost without the top logit, T (LSE(l / T) - LSE of the others / T): B x C -> B."""
     scaled = logits / temperature
     others = scaled.scatter(1, scaled.argmax(dim=1, keepdim=True), -torch.inf)
     return temperature * (scaled.logsumexp(dim=1) - others.logsumexp(dim=1))

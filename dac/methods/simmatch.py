@@ -1,36 +1,36 @@
 """SimMatch (Zheng et al. 2022): semantic and instance similarities, each corrected by the other.
 
 L = L_s + lambda_u L_u + lambda_in L_in. A bank holds the embedding of every labeled image. The
-release fills it with the averaged network's embeddings, in a forward that updates batch norm once
-more, and averages three projections (docs/protocol.md, "SimMatch").
+release fills it with the averaged network's embeddings, in a forward pass that updates batch norm
+again, and averages three projections (docs/protocol/baselines.md, "SimMatch").
 """
 
 # B labeled batch, U unlabeled batch, C known classes, D embedding, M labeled images
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from dac import losses
-from dac.alignment import QueueAlignment
+from dac.config import SimMatchSettings
 from dac.methods.base import Method, Sizes
-from dac.models.heads import Projections, target_head
-from dac.settings import SimMatchSettings
-from dac.step import Step, ViewCounts
+from dac.methods.parts.alignment import QueueAlignment
+from dac.methods.parts.banks import StagedBank
+from dac.methods.step import Step
+from dac.models.heads import Projections
 
 
 class SimMatch(Method):
+    settings: SimMatchSettings
+
     def __init__(
-        self, sizes: Sizes, settings: SimMatchSettings, generator: torch.Generator
+        self, settings: SimMatchSettings, sizes: Sizes, generator: torch.Generator
     ) -> None:
-        super().__init__()
-        self.settings, self.num_known = settings, sizes.num_known
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
+        super().__init__(settings, sizes, generator)
         self.projection = Projections(sizes.feature_dim, settings.proj_dim, settings.num_projectors)
         self.alignment = QueueAlignment(settings.alignment_batches, sizes.num_known)
-        self.bank = LabeledBank(sizes.num_labeled, settings.proj_dim, generator)
-        self.unwritten: tuple[Tensor, Tensor, Tensor] | None = None
+        keep = settings.bank_momentum if settings.bank == "momentum" else 0.0
+        self.bank = LabeledBank(sizes.num_labeled, settings.proj_dim, generator, keep=keep)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         s, batch, views = self.settings, step.batch, step.views
@@ -44,8 +44,9 @@ class SimMatch(Method):
             q = self.bank.similarity(z_weak, s.temperature).exp()
             modulated = modulate(q, p, self.bank.labels)
             if step.clock.epoch > 0:  # by then the bank holds every labeled image
-                p = s.smoothing * p + (1 - s.smoothing) * self.bank.votes(q, self.num_known)
-        self.unwritten = batch.x_index, z_student.detach() if z_x is None else z_x, batch.y
+                p = s.smoothing * p + (1 - s.smoothing) * self.bank.votes(q, self.sizes.num_known)
+        embedded = z_student.detach() if z_x is None else z_x
+        self.bank.stage(batch.x_index, embedded, batch.y)
         unlabeled = losses.confident_cross_entropy(p, strong, tau=s.tau)
         terms = {
             "supervised": losses.supervised(x, batch.y),  # Eq. (2)
@@ -58,17 +59,11 @@ class SimMatch(Method):
         return terms
 
     def averaged_embedding(self, step: Step) -> Tensor:
-        """Of the labeled images, by the averaged weights: B x D."""
+        """Embeddings of the labeled images by the averaged weights: B x D."""
         with step.averaged():
             frozen = not self.settings.bank_updates_statistics
             z: Tensor = self.projection(step.encode(step.batch.x[0], frozen=frozen))
         return z
-
-    def finish_step(self) -> None:
-        if self.unwritten is not None:
-            keep = self.settings.bank_momentum if self.settings.bank == "momentum" else 0.0
-            self.bank.write(*self.unwritten, keep=keep)
-            self.unwritten = None
 
     def embedding(self, features: Tensor) -> Tensor:
         z: Tensor = self.projection(features)
@@ -76,20 +71,23 @@ class SimMatch(Method):
 
 
 def modulate(q: Tensor, p: Tensor, labels: Tensor) -> Tensor:
-    """q_m p[label_m], rows made to sum to one: U x M and U x C -> U x M."""
+    """q_m p[label_m], rows normalized to sum to one: U x M and U x C -> U x M."""
     weighted = q * p[:, labels]
     return weighted / weighted.sum(dim=1, keepdim=True).clamp_min(losses.LOG_FLOOR)
 
 
-class LabeledBank(nn.Module):
-    """An embedding of length one and the label of every labeled image, by position."""
+class LabeledBank(StagedBank):
+    """The unit-length embedding and the label of every labeled image, by position.
 
-    training_only = True
+    `keep` is the share of itself that an embedding keeps when its image is drawn again.
+    """
+
     z: Tensor
     labels: Tensor
 
-    def __init__(self, size: int, dim: int, generator: torch.Generator) -> None:
+    def __init__(self, size: int, dim: int, generator: torch.Generator, *, keep: float) -> None:
         super().__init__()
+        self.keep = keep
         self.register_buffer("z", F.normalize(torch.randn(size, dim, generator=generator)))
         self.register_buffer("labels", torch.zeros(size, dtype=torch.long))
 
@@ -104,7 +102,8 @@ class LabeledBank(nn.Module):
             return q @ F.one_hot(self.labels, num_known).to(q.dtype)
 
     @torch.no_grad()
-    def write(self, index: Tensor, z: Tensor, labels: Tensor, *, keep: float) -> None:
-        """normalise(keep g + (1 - keep) z). Call after the backward pass, which still reads it."""
+    def write(self, index: Tensor, z: Tensor, labels: Tensor) -> None:
+        """normalize(keep g + (1 - keep) z)."""
+        keep = self.keep
         self.z[index] = F.normalize(keep * self.z[index] + (1 - keep) * z.to(self.z.dtype))
         self.labels[index] = labels

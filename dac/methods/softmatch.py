@@ -1,4 +1,4 @@
-"""SoftMatch (Chen et al. 2023): every pseudo-label counts, by how confident it is.
+"""SoftMatch (Chen et al. 2023): every pseudo-label counts, weighted by its confidence.
 
 L = L_s + lambda_u L_u, the weight being a Gaussian of the confidence below its running mean.
 """
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dac import losses
-from dac.alignment import MovingAlignment
+from dac.config import SoftMatchSettings
 from dac.methods.base import Method, Sizes
-from dac.models.heads import target_head
-from dac.settings import SoftMatchSettings
-from dac.step import Step, ViewCounts
+from dac.methods.parts.alignment import MovingAlignment
+from dac.methods.step import Step
 
 
 class SoftMatch(Method):
-    def __init__(self, sizes: Sizes, settings: SoftMatchSettings) -> None:
-        super().__init__()
-        self.settings = settings
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=1)
+    settings: SoftMatchSettings
+
+    def __init__(
+        self, settings: SoftMatchSettings, sizes: Sizes, generator: torch.Generator
+    ) -> None:
+        super().__init__(settings, sizes, generator)
         self.alignment = MovingAlignment(settings.momentum, sizes.num_known)
         self.confidence = ConfidenceWeight(
             settings.momentum, settings.num_sigma, start=1 / sizes.num_known
@@ -35,7 +35,7 @@ class SoftMatch(Method):
         with torch.no_grad():
             aligned = self.alignment(weak.float().softmax(dim=1))  # uniform alignment
             weight = self.confidence(aligned.amax(dim=1))  # truncated Gaussian
-            pseudo = weak.argmax(dim=1)  # of the prediction as it is, not aligned
+            pseudo = weak.argmax(dim=1)  # of the original prediction, not the aligned one
         unlabeled = weight * F.cross_entropy(strong.float(), pseudo, reduction="none")
         return {
             "supervised": losses.supervised(x, step.batch.y),  # Eq. (2)

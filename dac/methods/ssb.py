@@ -1,19 +1,19 @@
 """SSB (Fan et al. 2023), the simple but strong baseline: FixMatch on everything, then a detector.
 
-Stage 1 is FixMatch. Stage 2, the last part of training, adds one-vs-all detectors with a non-linear
+Phase 1 is FixMatch. Phase 2, the last part of training, adds one-vs-all detectors with a nonlinear
 head of their own, all negatives of the labels and pseudo-negatives of the pool. Its unlabeled
-batches are also FixMatch's, which the original draws once more (docs/protocol.md, "SSB").
+batches are also FixMatch's, which the original draws again (docs/protocol/baselines.md, "SSB").
 """
 
 # B labeled batch, U unlabeled batch, C known classes
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dac import losses
+from dac.config import SsbSettings
 from dac.methods.base import Method, Sizes
-from dac.models.heads import mlp_head
-from dac.one_vs_all import (
+from dac.methods.parts.one_vs_all import (
     CLAIMED,
     Detectors,
     all_negatives,
@@ -22,30 +22,28 @@ from dac.one_vs_all import (
     positives,
     squared_difference,
 )
-from dac.settings import SsbSettings
-from dac.step import Clock, Step, ViewCounts
+from dac.methods.parts.rules import Rule, accepted, at_least
+from dac.methods.step import Clock, Step
+from dac.models.heads import mlp_head
 
 
 class Ssb(Method):
-    def __init__(self, sizes: Sizes, settings: SsbSettings) -> None:
-        super().__init__()
-        self.settings = settings
-        widths = (sizes.feature_dim, settings.hidden, settings.hidden)
-        self.head = mlp_head(*widths, sizes.num_known, is_xavier=sizes.xavier_head)
-        self.detectors = mlp_head(*widths, 2 * sizes.num_known, is_xavier=sizes.xavier_head)
-        count = settings.labeled_views
-        self.views = ViewCounts(labeled=count, labeled_strong=count, weak=2, strong=1)
+    settings: SsbSettings
+
+    def __init__(self, settings: SsbSettings, sizes: Sizes, generator: torch.Generator) -> None:
+        super().__init__(settings, sizes, generator)
+        self.detectors = self.build_mlp(2 * sizes.num_known, sizes)
+
+    def build_head(self, sizes: Sizes) -> nn.Module:
+        return self.build_mlp(sizes.num_known, sizes)
+
+    def build_mlp(self, outputs: int, sizes: Sizes) -> nn.Module:
+        hidden = self.settings.hidden
+        return mlp_head(sizes.feature_dim, hidden, hidden, outputs, is_xavier=sizes.xavier_head)
 
     def detects(self, clock: Clock) -> bool:
-        """Stage 2. Before it the detectors get no gradient at all, not even weight decay."""
+        """Whether training is in phase 2. Before, detectors get no gradient, nor weight decay."""
         return clock.epoch >= self.settings.detector_epoch
-
-    def views_at(self, clock: Clock) -> ViewCounts:
-        return self.views if self.detects(clock) else ViewCounts(labeled=1, weak=1, strong=1)
-
-    def is_selectable(self, clock: Clock) -> bool:
-        """The best network must have a detector."""
-        return self.detects(clock)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         s, views, y = self.settings, step.views, step.batch.y
@@ -78,10 +76,10 @@ class Ssb(Method):
         """a_in of the predicted class."""
         return claims(self, self.detectors, features)
 
-    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        return torch.tensor(CLAIMED)
+    def rules(self) -> dict[str, Rule]:
+        return {"published": at_least(CLAIMED), "kept": accepted(self.keeps)}
 
-    def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        """As L_fix: training has no other filter."""
+    def keeps(self, features: Tensor, index: Tensor) -> Tensor:
+        """Like L_fix: training has no other filter."""
         p = self.logits(features).float().softmax(dim=1)
         return p.amax(dim=1) >= self.settings.tau

@@ -2,7 +2,7 @@
 
 L = L_s + L_o + lambda_u L_u + lambda_g L_g. Two moving thresholds on the second head's confidence
 mark outliers and inliers; the average outlier is pushed to a flat prediction, inliers get
-pseudo-labels, and a graph joins images of like prediction and like status.
+pseudo-labels, and a graph connects images of similar prediction and equal status.
 """
 
 # B labeled batch, U unlabeled batch, C known classes
@@ -12,25 +12,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dac import losses
-from dac.graphs import graph_contrast, pseudo_label_graph
+from dac.config import UAGregSettings
 from dac.methods.base import Method, Scan, Sizes
-from dac.mixture import mixture_means
-from dac.models.heads import leaky_projection, target_head, xavier
-from dac.otsu import otsu_threshold
-from dac.settings import UAGregSettings
-from dac.step import Clock, Step, ViewCounts
+from dac.methods.parts.graphs import graph_contrast, pseudo_label_graph
+from dac.methods.parts.mixture import mixture_means
+from dac.methods.parts.rules import Rule, at_least, otsu_of_test
+from dac.methods.step import Clock, Step
+from dac.models.heads import leaky_projection, xavier
 
 
 class UAGreg(Method):
     thresholds: Tensor
 
-    def __init__(self, sizes: Sizes, settings: UAGregSettings) -> None:
-        super().__init__()
-        self.settings = settings
-        self.head = target_head(sizes.feature_dim, sizes.num_known, is_xavier=sizes.xavier_head)
+    settings: UAGregSettings
+
+    def __init__(self, settings: UAGregSettings, sizes: Sizes, generator: torch.Generator) -> None:
+        super().__init__(settings, sizes, generator)
         self.open_head = xavier(nn.Linear(sizes.feature_dim, sizes.num_known))
         self.projection = leaky_projection(sizes.feature_dim, settings.proj_dim)
-        self.views = ViewCounts(labeled=settings.labeled_views, weak=1, strong=2)
         self.register_buffer("thresholds", torch.ones(2))  # lower and upper
 
     def start_epoch(self, clock: Clock, scan: Scan) -> None:
@@ -70,21 +69,15 @@ class UAGreg(Method):
         return self.confidence(self.open_head(features))
 
     def confidence(self, open_logits: Tensor) -> Tensor:
-        """c, the open-set head's: B x C -> B."""
+        """c, the open-set head's confidence: B x C -> B."""
         scaled = open_logits.float() / self.settings.open_temperature
         return scaled.softmax(dim=1).amax(dim=1)
 
-    def threshold(self, test_scores: Tensor, pool_scores: Tensor) -> Tensor:
-        """Otsu on the test scores: no source has a rule (docs/protocol.md, "UAGreg")."""
-        return otsu_threshold(test_scores)
-
-    def trained_thresholds(self) -> dict[str, Tensor]:
-        """Below the lower one an image was an outlier, at or above the upper one an inlier."""
-        return {"memory": self.thresholds[0], "memory_upper": self.thresholds[1]}
-
-    def keeps(self, features: Tensor, index: Tensor) -> Tensor | None:
-        """As L_u: at or above the upper threshold."""
-        return self.score(features) >= self.thresholds[1]
+    def rules(self) -> dict[str, Rule]:
+        """No source has a rule (docs/protocol/baselines.md, "UAGreg"). In training, an image below
+        the lower threshold is an outlier, at or above the upper one an inlier (as in L_u)."""
+        lower, upper = at_least(self.thresholds[0]), at_least(self.thresholds[1])
+        return {"published": otsu_of_test(), "memory": lower, "memory_upper": upper, "kept": upper}
 
     def embedding(self, features: Tensor) -> Tensor:
         return F.normalize(self.projection(features).float(), dim=1)

@@ -2,13 +2,13 @@
 
 from torch import nn
 
+from dac.config import Backbone
 from dac.models.small_cnn import SmallCNN
 from dac.models.wide_resnet import WideResNet
-from dac.settings import Backbone
 
 
 def build_backbone(name: Backbone, *, zero_residuals: bool = False) -> nn.Module:
-    """A freshly initialised encoder; `.feature_dim` is the width of its pooled feature.
+    """Return a newly initialized encoder; `.feature_dim` is the width of its pooled feature.
 
     `zero_residuals`: the blocks of the ResNets start as identities (SimSiam).
     """
@@ -18,7 +18,7 @@ def build_backbone(name: Backbone, *, zero_residuals: bool = False) -> nn.Module
         case "wrn-28-2":
             return WideResNet()
         case "resnet18" | "resnet18-released":
-            # Importing torchvision takes as long as importing torch; small jobs do without.
+            # Importing torchvision takes as long as importing torch; small jobs do without it.
             from dac.models.resnet import ResNet
 
             return ResNet(bottleneck=name == "resnet18-released", zero_residuals=zero_residuals)

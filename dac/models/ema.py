@@ -1,4 +1,4 @@
-"""Exponential moving average of the trainable parameters (docs/protocol.md, "Optimizer").
+"""Exponential moving average of the trainable parameters (docs/protocol/training.md, "Optimizer").
 
 Batch-norm buffers are not averaged: evaluation uses averaged weights with the student's current
 running statistics.
@@ -30,8 +30,8 @@ class Ema:
 
     @contextmanager
     def swapped_in(self) -> Iterator[None]:
-        """The module carries the averaged weights inside the block; storages are exchanged, so the
-        live ones come back bit for bit."""
+        """Give the module the averaged weights inside the block; storages are swapped, so the live
+        weights come back bit for bit."""
         self._exchange()
         try:
             yield

@@ -1,4 +1,4 @@
-"""What stands on the pooled feature: target heads, projections, divergent and matching heads."""
+"""Modules on the pooled feature: target heads, projections, divergent and matching heads."""
 
 # B batch, K heads, C known classes, D embedding
 
@@ -10,13 +10,13 @@ from torch.nn import functional as F
 
 
 def target_head(feature_dim: int, num_known: int, *, is_xavier: bool) -> nn.Linear:
-    """f_cls; how it starts goes with the backbone (docs/protocol.md, "Heads")."""
+    """f_cls; its initialization depends on the backbone (docs/protocol/training.md, "Heads")."""
     head = nn.Linear(feature_dim, num_known)
     return xavier(head) if is_xavier else head
 
 
 def projection(feature_dim: int, dim: int) -> nn.Sequential:
-    """h: two layers with PyTorch's default initialisation, as the release."""
+    """h: two layers with PyTorch's default initialization, as in the release."""
     return nn.Sequential(
         nn.Linear(feature_dim, feature_dim), nn.ReLU(inplace=True), nn.Linear(feature_dim, dim)
     )
@@ -32,7 +32,7 @@ def leaky_projection(feature_dim: int, dim: int) -> nn.Sequential:
 
 
 def mlp_head(*widths: int, is_xavier: bool) -> nn.Sequential:
-    """Linear layers of these widths with ReLU between them (SSB)."""
+    """Linear layers of these widths, with ReLU between them (SSB)."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         linear = nn.Linear(before, after)
@@ -60,9 +60,9 @@ class MatchingHead(nn.Module):
 
 
 class Projections(nn.Module):
-    """The mean of one or several projections, of length one: B x d -> B x D.
+    """The mean of one or more projections, scaled to unit length: B x d -> B x D.
 
-    Several, trained apart by their different starts, are EPASS (the release takes three).
+    Several projections, which differ by their initialization, are EPASS (three in the release).
     """
 
     def __init__(self, feature_dim: int, dim: int, count: int) -> None:
@@ -88,7 +88,7 @@ class DivergentHeads(nn.Module):
 
 
 def xavier(linear: nn.Linear) -> nn.Linear:
-    """Xavier's normal weights and no bias to begin with."""
+    """Initialize with Xavier's normal weights and zero bias."""
     nn.init.xavier_normal_(linear.weight)
     if linear.bias is not None:
         nn.init.zeros_(linear.bias)

@@ -1,12 +1,12 @@
-"""The two 224-px networks: ResNet-18, and the bottleneck net released by that name.
+"""The two 224-px networks: ResNet-18, and the bottleneck network released under that name.
 
-torchvision's ResNet has the strides, initialisation and norms both need. The released builder
-leaves its block at Bottleneck, which gives 26 layers, width 2048 and 13.9 M parameters.
+torchvision's ResNet has the strides, initialization and norms that both need. The released builder
+keeps the default block, Bottleneck, which gives 26 layers, width 2048 and 13.9 M parameters.
 """
 
 from torch import Tensor, nn
 
-from dac.torchvision_schemas import torchvision
+from dac.models.torchvision_schemas import torchvision
 
 _resnet = torchvision.models.resnet
 
@@ -19,7 +19,7 @@ class ResNet(nn.Module):
     def __init__(self, *, bottleneck: bool, zero_residuals: bool = False) -> None:
         super().__init__()
         block = _resnet.Bottleneck if bottleneck else _resnet.BasicBlock
-        # Zero residuals: the scale of the last norm of each block starts at 0.
+        # Zero residuals: the scale of the last norm in each block starts at 0.
         self.net = _resnet.ResNet(
             block, [2, 2, 2, 2], num_classes=1, zero_init_residual=zero_residuals
         )

@@ -1,6 +1,6 @@
-"""Forwards in training mode that leave the running statistics of batch norm alone.
+"""Forward passes in training mode that leave the running statistics of batch norm unchanged.
 
-The batch is still normalised by its own mean and variance.
+The batch is still normalized by its own mean and variance.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 @contextmanager
 def frozen_statistics(module: nn.Module, *, when: bool = True) -> Iterator[None]:
-    """No running mean, variance or count of `module` changes inside the block."""
+    """Keep the running mean, variance and count of `module` unchanged inside the block."""
     norms = [m for m in module.modules() if isinstance(m, _BatchNorm)] if when else []
     tracking = [norm.track_running_stats for norm in norms]
     try:

@@ -41,7 +41,7 @@ class WideResNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        blocks = 4  # a group; 28 layers in all
+        blocks = 4  # per group; 28 layers in total
         widths = [16, 32, 64, 128]
         self.feature_dim = widths[-1]
         self.stem = nn.Conv2d(3, widths[0], 3, padding=1)

@@ -1,1 +1,1 @@
-"""The report: the tables and figures of a suite, and where they come from, as one HTML page."""
+"""The report: tables, figures and provenance of a suite as one HTML page."""

@@ -1,8 +1,8 @@
-"""One self-contained HTML page of a suite: tables, figures, what is missing, provenance, workflow.
+"""Write one self-contained HTML page with the tables, figures and provenance of a suite.
 
     python -m dac.report --suite demo --out results/report.html
 
-Works offline and on half-finished results: what is not there yet is said. The same inputs give the
+Works offline and with unfinished results: the page says what is missing. The same inputs give the
 same bytes; the date is that of the newest run unless --date gives another. `--rulegraph` takes the
 output of `snakemake all --rulegraph dot`; without it the eight stages are drawn in a row.
 """
@@ -11,36 +11,41 @@ import argparse
 import sys
 from pathlib import Path
 
-from dac import grid
-from dac.errors import UserError, exit_code_of
-from dac.files import write_text
-from dac.logs import say
-from dac.params import DEFAULT_PATH, load
-from dac.report import inputs, runs
-from dac.report.dag import Graph, parse_dot
-from dac.report.page import render
+from dac.config import DEFAULT_PATH, load, suites
+from dac.io.errors import exit_code_of
+from dac.io.files import write_text
+from dac.io.progress import say
+from dac.report import dag, page, runs
+from dac.results.collect import missing_runs
 
 
 def main() -> None:
     options = parse()
     params = load(options.params)
-    results = grid.results(params, options.suite)
+    results = suites.results(params, options.suite)
     found = runs.read(params, results, options.runs, options.pretrained)
-    page = inputs.Page(
-        params=params,
+    tables = page.built(results.tables, options.tables, ("html", "csv", "md", "tex"))
+    figures = page.built(results.figures, options.figures, ("png", "pdf"))
+    graph = options.rulegraph
+    html = page.render(
         results=results,
         runs=found,
-        folder=options.runs,
-        date=options.date or runs.newest(found),
-        tables=inputs.tables(results, options.tables),
-        figures=inputs.figures(results, options.figures),
-        captions=inputs.captions(),
+        date=options.date or runs.newest(found.records),
+        tables=tables,
+        figures=figures,
+        notes=[*found.faults, *missing_runs({}, found.found, options.runs)],
+        states=page.states(results, found, {**tables, **figures}),
+        jobs=page.jobs(params, results, by_rule=graph is not None),
+        drawing=dag.read_dot(graph) if graph else dag.row(page.STAGES),
+        parameter_file=options.params.name,
         parameters=options.params.read_text(encoding="utf-8"),
-        graph=rule_graph(options.rulegraph),
+        costs=runs.costs(found.records),
+        makers=runs.counts(found.records, runs.SETTING),
+        splits=runs.counts(found.records, ["task", "seed", "split"]),
     )
-    write_text(options.out, render(page))
-    say(f"{options.out}: {len(page.tables)} of {len(results.tables)} tables, "
-        f"{len(page.figures)} of {len(results.figures)} figures")  # fmt: skip
+    write_text(options.out, html)
+    say(f"{options.out}: {len(tables)} of {len(results.tables)} tables, "
+        f"{len(figures)} of {len(results.figures)} figures")  # fmt: skip
 
 
 def parse() -> argparse.Namespace:
@@ -57,18 +62,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--rulegraph", type=Path, help="a dot file, or /dev/stdin")
     parser.add_argument("--date", help="shown instead of the time of the newest run")
     return parser.parse_args()
-
-
-def rule_graph(path: Path | None) -> Graph | None:
-    if path is None:
-        return None
-    try:
-        return parse_dot(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(
-            f"rule graph {path} cannot be read ({error}); "
-            "write it with `snakemake all --rulegraph dot`"
-        ) from error
 
 
 if __name__ == "__main__":

@@ -1,206 +1,113 @@
-"""The graph of the workflow as a picture: reads Snakemake's dot text, places boxes, writes SVG.
+"""The rule graph: reads Snakemake's dot text and places a box for every rule.
 
-Layers by the longest path; an edge that spans several layers gets an invisible stop in each, so
-that no line crosses a box. Equal graphs give equal bytes: Snakemake may number its nodes otherwise
-in the next run, so nothing here depends on the numbers.
+pydot reads, grandalf lays out (Sugiyama: layers by the longest path, and a narrow stop in every
+layer that a long edge passes, so that no line crosses a box), page.html.j2 draws. Snakemake may
+number the rules differently in the next run, so everything here goes by their names.
 """
 
-import html
+import io
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from contextlib import redirect_stdout
+from graphlib import TopologicalSorter
 from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
 
-from dac.errors import UserError
+import pydot
+from grandalf.graphs import Edge, Vertex, graph_core
+from grandalf.layouts import SugiyamaLayout, VertexViewer
+
+from dac.io.errors import UserError
 
 WIDTH, HEIGHT = 92.0, 46.0  # of a box, unless a name needs more ...
 LETTER, PADDING = 8.0, 20.0  # ... at this width per letter
 STOP = 10.0  # width of the slot through which a long edge passes a layer
 DOWN, RIGHT = 30.0, 18.0  # between layers; eight boxes in a row fit the page
 BESIDE, MARGIN = 22.0, 6.0
-SWEEPS = 8  # of the barycenter rule; rule graphs have a dozen nodes and settle in two
-NODE = re.compile(r'^\s*(\w+)\s*\[\s*label\s*=\s*"((?:[^"\\]|\\.)*)"', re.MULTILINE)
-EDGE = re.compile(r"^\s*(\w+)\s*->\s*(\w+)", re.MULTILINE)
+QUOTING = re.compile(r'^"|"$|\\(?=.)')  # around and inside a label
+
+Graph = dict[str, list[str]]
+"""Rule -> the rules that it needs, both sorted by name."""
 
 
-@dataclass(frozen=True)
-class Graph:
-    names: tuple[str, ...]
-    edges: tuple[tuple[str, str], ...]
-    """(first, then), by name, sorted."""
-
-
-@dataclass(frozen=True)
-class Box:
-    """A rule, or the invisible stop of a long edge; x and y are the upper left corner."""
+class Box(NamedTuple):
+    """A rule, the invisible stop of a long edge, or the whole; x and y: the upper left corner."""
 
     x: float
     y: float
     width: float
     height: float
 
-    @property
-    def middle(self) -> tuple[float, float]:
-        return self.x + self.width / 2, self.y + self.height / 2
 
-
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     boxes: dict[str, Box]
-    paths: dict[tuple[str, str], tuple[Box, ...]]
-    """Edge -> what it passes, both ends included."""
-    width: float
-    height: float
+    paths: dict[tuple[str, str], list[Box]]
+    """(first, then) -> the boxes that the edge passes, both ends included."""
+    frame: Box
     rightwards: bool
 
 
-def parse_dot(text: str, source: str = "the rule graph") -> Graph:
-    """The output of `snakemake all --rulegraph dot`."""
-    labels = {number: re.sub(r"\\(.)", r"\1", label) for number, label in NODE.findall(text)}
-    edges = EDGE.findall(text)
-    advice = "write it again with `snakemake all --rulegraph dot`"
-    if not labels:
-        raise UserError(f"{source} holds no rule; {advice}")
-    if unknown := sorted({end for edge in edges for end in edge} - set(labels)):
-        raise UserError(f"{source} has an edge to {unknown[0]!r}, which is no rule; {advice}")
-    if len(set(labels.values())) < len(labels):
-        raise UserError(f"{source} names a rule twice; {advice}")
-    pairs = sorted({(labels[first], labels[then]) for first, then in edges})
-    return Graph(tuple(sorted(labels.values())), tuple(pairs))
+def read_dot(path: Path) -> Drawing:
+    """Lay out the graph that `snakemake all --rulegraph dot` has written."""
+    try:
+        return layout(parse_dot(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:  # CycleError is a ValueError
+        raise UserError(
+            f"rule graph {path} cannot be read ({error}); "
+            "write it again with `snakemake all --rulegraph dot`"
+        ) from error
 
 
-def chain(names: tuple[str, ...]) -> Graph:
-    return Graph(names, tuple(pairwise(names)))
+def parse_dot(text: str) -> Graph:
+    with redirect_stdout(io.StringIO()) as complaint:  # pydot prints its errors
+        parsed = pydot.graph_from_dot_data(text)
+    if parsed is None:
+        raise ValueError(f"no dot text: {complaint.getvalue().strip().splitlines()[-1]}")
+    nodes = [node for node in parsed[0].get_nodes() if node.get("label") is not None]
+    rules = {node.get_name(): QUOTING.sub("", node.get("label")) for node in nodes}
+    edges = {(str(e.get_source()), str(e.get_destination())) for e in parsed[0].get_edges()}
+    if not rules:
+        raise ValueError("it holds no rule")
+    if unknown := sorted({end for edge in edges for end in edge} - set(rules)):
+        raise ValueError(f"it has an edge to {unknown[0]!r}, which is no rule")
+    if len(set(rules.values())) < len(nodes):
+        raise ValueError("it names a rule twice")
+    needs = sorted((rules[then], rules[first]) for first, then in edges)
+    return {name: [n for then, n in needs if then == name] for name in sorted(rules.values())}
 
 
-# --- layout -----------------------------------------------------------------------------------
+def row(names: tuple[str, ...]) -> Drawing:
+    """Draw a chain from left to right."""
+    return layout({names[0]: []} | {then: [first] for first, then in pairwise(names)}, True)
 
 
 def layout(graph: Graph, rightwards: bool = False) -> Drawing:
-    """Every edge leads to a later layer: downwards, or rightwards."""
-    level = levels(graph)
-    routes = {edge: _route(edge, level) for edge in graph.edges}
-    depth = level | {stop: _place(stop) for route in routes.values() for stop in route[1:-1]}
-    rows = _ordered(depth, routes.values())
-    width = max(WIDTH, PADDING + LETTER * max(map(len, graph.names)))
-    across, along, gap = (HEIGHT, width, RIGHT) if rightwards else (width, HEIGHT, DOWN)
+    """Place the boxes so that every edge leads to a later layer: downwards, or rightwards."""
+    TopologicalSorter(graph).prepare()  # refuses circles; grandalf would turn an edge around
+    length = max(WIDTH, PADDING + LETTER * max(map(len, graph)))
+    vertices = {name: Vertex(name) for name in graph}
+    for vertex in vertices.values():
+        vertex.view = VertexViewer(HEIGHT, length) if rightwards else VertexViewer(length, HEIGHT)
+    pairs = sorted((first, then) for then, needed in graph.items() for first in needed)
+    edges = {pair: Edge(*(vertices[name] for name in pair)) for pair in pairs}
+    placed = SugiyamaLayout(graph_core(list(vertices.values()), list(edges.values())))
+    placed.xspace, placed.yspace, placed.dw = BESIDE, RIGHT if rightwards else DOWN, STOP
+    placed.init_all()
+    placed.draw()
 
-    def size(name: str) -> float:
-        return across if name in level else STOP
+    def box(vertex: Vertex) -> Box:
+        (x, y), width, height = vertex.view.xy, vertex.view.w, vertex.view.h
+        across, along = (x - width / 2, width), (y - height / 2, height)
+        (x, width), (y, height) = (along, across) if rightwards else (across, along)
+        return Box(x, y, width, height)
 
-    longest = max(_length(row, size) for row in rows)
-    placed: dict[str, Box] = {}
-    for number, row in enumerate(rows):
-        at = MARGIN + (longest - _length(row, size)) / 2
-        start = MARGIN + number * (along + gap)
-        for name in row:
-            box = (start, at, along, size(name)) if rightwards else (at, start, size(name), along)
-            placed[name] = Box(*box)
-            at += size(name) + BESIDE
-    whole = 2 * MARGIN + longest, 2 * MARGIN + len(rows) * (along + gap) - gap
-    width, height = reversed(whole) if rightwards else whole
-    paths = {edge: tuple(placed[name] for name in route) for edge, route in routes.items()}
-    return Drawing({name: placed[name] for name in level}, paths, width, height, rightwards)
-
-
-def levels(graph: Graph) -> dict[str, int]:
-    """Layer of every node: one more than the deepest that it needs."""
-    needs = {name: [first for first, then in graph.edges if then == name] for name in graph.names}
-    found: dict[str, int] = {}
-    while len(found) < len(needs):
-        ready = [n for n in needs if n not in found and all(first in found for first in needs[n])]
-        if not ready:
-            raise UserError("the rule graph runs in a circle; write it again with Snakemake")
-        found |= {
-            name: 1 + max((found[first] for first in needs[name]), default=-1) for name in ready
-        }
-    return found
+    routes = {pair: placed.ctrls.get(edge, dict(enumerate(edge.v))) for pair, edge in edges.items()}
+    paths = {pair: [box(v) for _, v in sorted(route.items())] for pair, route in routes.items()}
+    boxes = {name: box(vertex) for name, vertex in vertices.items()}
+    return Drawing(boxes, paths, _frame([box(vertex) for vertex in placed.grx]), rightwards)
 
 
-def _route(edge: tuple[str, str], level: dict[str, int]) -> tuple[str, ...]:
-    first, then = edge
-    stops = range(level[first] + 1, level[then])
-    return (first, *(f"{first}\n{then}\n{number}" for number in stops), then)
-
-
-def _place(stop: str) -> int:
-    return int(stop.rpartition("\n")[2])
-
-
-def _ordered(depth: dict[str, int], routes: Iterable[tuple[str, ...]]) -> list[list[str]]:
-    """Layers, each sorted by where its neighbours stand, so that few lines cross."""
-    rows = [sorted(n for n in depth if depth[n] == k) for k in range(1 + max(depth.values()))]
-    steps = [pair for route in routes for pair in pairwise(route)]
-    for sweep in range(SWEEPS):
-        turn = rows if sweep % 2 == 0 else rows[::-1]
-        for before, row in pairwise(turn):
-            position = {name: at - len(before) / 2 for at, name in enumerate(before)}
-            row.sort(key=_barycenter(position, row, steps))
-    return rows
-
-
-def _barycenter(
-    position: dict[str, float], row: list[str], steps: list[tuple[str, str]]
-) -> Callable[[str], float]:
-    here = {name: at - len(row) / 2 for at, name in enumerate(row)}
-
-    def mean(name: str) -> float:
-        near = [position[a] for a, b in steps if b == name and a in position]
-        near += [position[b] for a, b in steps if a == name and b in position]
-        return sum(near) / len(near) if near else here[name]
-
-    return mean
-
-
-def _length(row: list[str], size: Callable[[str], float]) -> float:
-    return sum(map(size, row)) + BESIDE * (len(row) - 1)
-
-
-# --- SVG --------------------------------------------------------------------------------------
-
-
-def to_svg(drawing: Drawing, notes: dict[str, str], title: str, description: str) -> str:
-    """Boxes with a name and a note; colours come from the page (classes `rule` and `edge`)."""
-    width, height = f"{drawing.width:g}", f"{drawing.height:g}"
-    kind = "dag row" if drawing.rightwards else "dag"
-    lines = [
-        f'<svg class="{kind}" viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
-        ' role="img" aria-labelledby="dag-title dag-description">',
-        f'<title id="dag-title">{html.escape(title)}</title>',
-        f'<desc id="dag-description">{html.escape(description)}</desc>',
-        '<defs><marker id="dag-head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7"'
-        ' markerHeight="7" orient="auto"><path d="M0 0 8 4 0 8z"/></marker></defs>',
-        *(_svg_edge(path, drawing.rightwards) for path in drawing.paths.values()),
-        *(_svg_box(name, box, notes.get(name, "")) for name, box in drawing.boxes.items()),
-        "</svg>",
-    ]
-    return "\n".join(lines)
-
-
-def _svg_edge(path: tuple[Box, ...], rightwards: bool) -> str:
-    """Bends between layers, straight through the stops."""
-    words: list[str] = []
-    for before, box in pairwise(path):
-        (x1, y1), (x2, y2) = before.middle, box.middle
-        if rightwards:
-            x1, x2 = before.x + before.width, box.x
-            bend = f"C{(x1 + x2) / 2:g} {y1:g} {(x1 + x2) / 2:g} {y2:g} {x2:g} {y2:g}"
-        else:
-            y1, y2 = before.y + before.height, box.y
-            bend = f"C{x1:g} {(y1 + y2) / 2:g} {x2:g} {(y1 + y2) / 2:g} {x2:g} {y2:g}"
-        words += [f"{'L' if words else 'M'}{x1:g} {y1:g}", bend]
-    return f'<path class="edge" d="{"".join(words)}" marker-end="url(#dag-head)"/>'
-
-
-def _svg_box(name: str, box: Box, note: str) -> str:
-    x, y = box.middle
-    rows = [(name, "name"), (note, "note")] if note else [(name, "name")]
-    first = y - 8 * (len(rows) - 1)
-    words = "".join(
-        f'<text class="{kind}" x="{x:g}" y="{first + 16 * at:g}">{html.escape(word)}</text>'
-        for at, (word, kind) in enumerate(rows)
-    )
-    return (
-        f'<g class="rule"><rect x="{box.x:g}" y="{box.y:g}" width="{box.width:g}"'
-        f' height="{box.height:g}" rx="6"/>{words}</g>'
-    )
+def _frame(boxes: list[Box]) -> Box:
+    x, y = min(box.x for box in boxes) - MARGIN, min(box.y for box in boxes) - MARGIN
+    right, lower = max(box.x + box.width for box in boxes), max(b.y + b.height for b in boxes)
+    return Box(x, y, right + MARGIN - x, lower + MARGIN - y)

@@ -1,93 +1,88 @@
-"""The page of a suite as one HTML text: no script, no address but in-page links and data.
+"""The page of a suite: what page.html.j2 shows, and how files and numbers become text."""
 
-Pure: everything was read before (inputs.py), so equal inputs give equal bytes.
-"""
+import base64
+import math
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
 
-from collections.abc import Mapping
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from dac.report import background, results, runs
-from dac.report.inputs import Page
-from dac.report.markup import duration, short_commit, text
-from dac.report.style import CSS
+from dac.config import Params, suites
+from dac.config.suites import SuiteResults
+from dac.io.progress import say
+from dac.report.runs import UNKNOWN, Runs
 
-PAPER = "Diversify and Conquer"
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; base-uri 'none'"
+STAGES = ("download", "prepare", "split", "pretrain", "train", "evaluate", "aggregate", "figures")
+JOBS = {
+    "download": "downloads", "prepare": "data", "split": "splits", "pretrain": "pretraining",
+    "train": "models", "evaluate": "models", "table": "tables", "figure": "figures",
+    "figures": "figures", "aggregate": "summary",
+}  # fmt: skip
+"""Rule or stage -> the targets that it makes."""
+PNG = re.compile(rb"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR(....)(....)", re.DOTALL)  # width, height
+SHOWN = 0.6  # CSS pixels per pixel of a figure: drawn at 200 dpi, read at 120
 
-
-def render(page: Page) -> str:
-    sections = {
-        "tables": ("Tables", results.tables(page)),
-        "figures": ("Figures", results.figures(page)),
-        "missing": ("What is missing", background.missing(page)),
-        "workflow": ("Workflow", background.workflow(page)),
-        "provenance": ("Provenance", background.provenance(page)),
-        "parameters": ("Parameters", background.parameters(page)),
-    }
-    title = f"{PAPER}: results of the suite {page.results.suite}"
-    body = "\n".join(
-        f'<section id="section-{name}" aria-labelledby="heading-{name}">\n'
-        f'<h2 id="heading-{name}">{text(heading)}</h2>\n{inside}\n</section>'
-        for name, (heading, inside) in sections.items()
-    )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{POLICY}">
-<title>{text(title)}</title>
-<style>
-{CSS}
-</style>
-</head>
-<body>
-{_header(page)}
-{_contents(page, {name: heading for name, (heading, _) in sections.items()})}
-<main>
-{body}
-</main>
-<footer><p>Written by <code>python -m dac.report --suite {text(page.results.suite)}</code> from the
-files of this suite; everything on this page is inside this file.</p></footer>
-</body>
-</html>
-"""
+Files = dict[str, dict[str, bytes]]
+"""Name -> ending -> content; empty where there is none."""
 
 
-# --- head ---------------------------------------------------------------------------------------
+def built(names: Iterable[str], folder: Path, endings: tuple[str, ...]) -> Files:
+    """Read the files of those results whose first file, the one to show, is there and whole."""
+    found = {name: {e: _content(folder / f"{name}.{e}") for e in endings} for name in names}
+    return {name: files for name, files in found.items() if files[endings[0]]}
 
 
-def _header(page: Page) -> str:
-    found = page.runs
-    commits = runs.commits(found)
-    code = short_commit(commits[0]) if len(commits) == 1 else f"{len(commits)} commits"
-    facts = {
-        "Newest run": page.date or "none has finished",
-        "Code of the runs": code if commits else "none yet",
-        "Runs": f"{len(found.found.finished)} of {len(found.needed)} are in",
-        "Training time": duration(runs.cost(found.all_records).seconds),
-    }
-    listed = "".join(f"<div><dt>{k}</dt><dd>{text(v)}</dd></div>" for k, v in facts.items())
-    return (
-        f"<header>\n<h1>{PAPER}</h1>\n"
-        f'<p class="lede">Open-set semi-supervised learning: the tables and figures of the suite '
-        f'<code>{text(page.results.suite)}</code></p>\n<dl class="facts">{listed}</dl>\n</header>'
-    )
+def _content(path: Path) -> bytes:
+    content = path.read_bytes() if path.is_file() else b""
+    is_whole = PNG.match(content) if path.suffix == ".png" else content.strip()
+    if path.is_file() and not is_whole:
+        say(f"{path} is empty or no {path.suffix[1:].upper()} file; delete it and make it again")
+    return content if is_whole else b""
 
 
-def _contents(page: Page, headings: Mapping[str, str]) -> str:
-    inner = {
-        "tables": {f"table-{name}": t.title for name, t in page.results.tables.items()},
-        "figures": {f"figure-{name}": f.title for name, f in page.results.figures.items()},
-    }
-    items = []
-    for name, heading in headings.items():
-        below = "".join(_link(to, title) for to, title in inner.get(name, {}).items())
-        items.append(_link(f"section-{name}", heading, f"<ul>{below}</ul>" if below else ""))
-    return (
-        '<nav aria-labelledby="heading-contents"><h2 id="heading-contents">Contents</h2>'
-        f"<ul>\n{''.join(items)}</ul></nav>"
-    )
+def states(
+    results: SuiteResults, runs: Runs, built: Collection[str]
+) -> list[tuple[str, int, int, str]]:
+    """Return (name, runs needed, runs in, built or not) of every table and figure."""
+    keys = {name: suites.runs(grid) for name, grid in results.grids().items()}
+    done = {name: sum(key in runs.found.finished for key in keys[name]) for name in keys}
+    return [(n, len(keys[n]), done[n], "yes" if n in built else "no") for n in keys]
 
 
-def _link(target: str, words: str, below: str = "") -> str:
-    return f'<li><a href="#{text(target)}">{text(words)}</a>{below}</li>\n'
+def jobs(params: Params, results: SuiteResults, by_rule: bool) -> dict[str, int]:
+    """Count the jobs of every rule or stage."""
+    files = suites.targets(params, results)
+    counts = {name: len(files[target]) for name, target in JOBS.items()}
+    if not by_rule:  # the rule `aggregate` makes no tables, the stage does
+        counts["aggregate"] += counts["table"]
+    return counts | {"outputs": len(files["runs"]) - counts["evaluate"]}
+
+
+def render(**context: Any) -> str:
+    """Fill the template; equal inputs give equal bytes."""
+    folder = FileSystemLoader(Path(__file__).parent)
+    environment = Environment(loader=folder, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.filters |= {"duration": duration, "data": data_address, "shown_size": shown_size}
+    return environment.get_template("page.html.j2").render(context) + "\n"
+
+
+def duration(seconds: float) -> str:
+    if math.isnan(seconds):
+        return UNKNOWN
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 120 else f"{seconds / 3600:,.1f} h"
+
+
+def data_address(content: bytes, mime: str) -> str:
+    return f"data:{mime};base64,{base64.b64encode(content).decode()}"
+
+
+def shown_size(png: bytes) -> list[int]:
+    header = PNG.match(png)
+    assert header, "checked when it was read"
+    return [round(SHOWN * int.from_bytes(number)) for number in header.groups()]

@@ -1,105 +1,86 @@
-"""What the runs of a suite say about themselves: who made them, on what, at what cost.
+"""What the runs of a suite record about themselves: who made them, on what, at what cost.
 
-Reads run.json files. One that cannot be read is named on the page instead of stopping it, and a
-number that nobody wrote down is missing, not zero.
+A run.json that cannot be read is named on the page instead of stopping it, and a number that was
+not recorded is missing, not zero.
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from dac import aggregate, grid
-from dac.aggregate import Collected
-from dac.errors import UserError
-from dac.files import flatten, read_json
-from dac.grid import Key
-from dac.params import Params
+import pandas as pd
+
+from dac.config import Params, suites
+from dac.config.suites import Key, SuiteResults
+from dac.io.errors import UserError
+from dac.io.files import flatten, read_json
+from dac.results.collect import Collected, collect
 
 UNKNOWN = "unknown"
 YEAR_2100 = 4.1e9
+SETTING = ["commit", "python", "host", "device", "packages"]
+NUMBERS = ["training_seconds", "views_per_second", "peak_memory_bytes", "finished_unix"]
 
 
-@dataclass(frozen=True)
-class Record:
-    """A finished training run: its run.json, flat."""
+class Runs(NamedTuple):
+    """Everything of a suite that is in the folder of the runs."""
 
-    values: Mapping[str, Any]
-
-    def text(self, name: str) -> str:
-        value = self.values.get(name)
-        return UNKNOWN if value is None else str(value)
-
-    def number(self, name: str) -> float | None:
-        value = self.values.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return None
-        return float(value) if math.isfinite(value) else None
-
-    @property
-    def packages(self) -> str:
-        start = "provenance.packages."
-        found = {k.removeprefix(start): v for k, v in self.values.items() if k.startswith(start)}
-        return ", ".join(f"{name} {found[name]}" for name in sorted(found)) or UNKNOWN
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Everything of a suite that lies in the folder of the runs."""
-
-    needed: tuple[Key, ...]
     found: Collected
     """What the tables count: evaluated, and with the parameters that the suite asks for."""
-    records: Mapping[Key, Record]
-    """What was trained, stale runs included."""
-    pretrained: Mapping[str, Record]
-    faults: tuple[str, ...]
-    """Files that cannot be read."""
-
-    @property
-    def all_records(self) -> list[Record]:
-        return [*self.records.values(), *self.pretrained.values()]
+    records: pd.DataFrame
+    """One row per trained network: stale runs, and pre-training, which has no seed, included."""
+    faults: list[str]
+    """Messages about files that cannot be read."""
 
 
-def read(params: Params, results: grid.Results, runs: Path, pretrained: Path) -> Runs:
-    needed = grid.all_runs(params, results.grids().values())
+def read(params: Params, results: SuiteResults, runs: Path, pretrained: Path) -> Runs:
+    keys = suites.all_runs(results.grids().values())
     faults: list[str] = []
-    records = {key: _record(runs / key.folder / "run.json", faults) for key in needed}
-    networks = [
-        Path(file).relative_to("pretrained").parent
-        for file in grid.targets(params, results)["pretraining"]
-    ]
-    origins = {str(name): _record(pretrained / name / "run.json", faults) for name in networks}
-    return Runs(
-        needed=tuple(needed),
-        found=_collect(params, needed, runs, faults),
-        records={key: record for key, record in records.items() if record},
-        pretrained={name: record for name, record in origins.items() if record},
-        faults=tuple(faults),
-    )
+    rows = [_row(runs / key.folder, key.task, key.seed, faults) for key in keys]
+    for file in suites.targets(params, results)["pretraining"]:
+        name = Path(file).relative_to("pretrained").parent
+        rows.append(_row(pretrained / name, f"pre-training {name}", None, faults))
+    columns = ["task", "seed", "split", *SETTING, *NUMBERS]
+    records = pd.DataFrame([row for row in rows if row], columns=columns)
+    return Runs(_collect(params, keys, runs, faults), records.astype({"seed": "Int64"}), faults)
 
 
-def _record(path: Path, faults: list[str]) -> Record | None:
+def _row(folder: Path, task: str, seed: int | None, faults: list[str]) -> dict[str, Any] | None:
+    """Return what the run.json of a folder records; None where there is none."""
+    path = folder / "run.json"
     try:
         content = read_json(path, "record of a run") if path.exists() else None
+        if not isinstance(content, dict | None):
+            raise UserError(f"{path} holds no record of a run; delete it and run its stage again")
     except UserError as error:
         faults.append(str(error))
         return None
-    if content is not None and not isinstance(content, dict):
-        faults.append(f"{path} holds no record of a run; delete it and run its stage again")
-        return None
-    return None if content is None else Record(flatten(content))
+    return None if content is None else {"task": task, "seed": seed, **_values(flatten(content))}
+
+
+def _values(flat: dict[str, Any]) -> dict[str, Any]:
+    start = "provenance.packages."
+    packages = sorted(name.removeprefix(start) for name in flat if name.startswith(start))
+    return {
+        **{name: str(flat.get(f"provenance.{name}") or UNKNOWN) for name in SETTING},
+        "packages": ", ".join(f"{name} {flat[start + name]}" for name in packages) or UNKNOWN,
+        "split": str(flat.get("run.split_hash") or UNKNOWN),
+        **{name: _number(flat.get(name)) for name in NUMBERS},
+    }
+
+
+def _number(value: Any) -> float:
+    return value if type(value) in (int, float) and math.isfinite(value) else math.nan
 
 
 def _collect(params: Params, keys: Iterable[Key], runs: Path, faults: list[str]) -> Collected:
-    """As the tables do, but one broken file does not hide the others."""
+    """Collect the metrics as the tables do, but one broken file does not hide the others."""
     whole = Collected({}, {})
     for key in keys:
         try:
-            one = aggregate.collect(params, [key], runs)
+            one = collect(params, [key], runs)
         except UserError as error:
             faults.append(str(error))
             continue
@@ -110,69 +91,25 @@ def _collect(params: Params, keys: Iterable[Key], runs: Path, faults: list[str])
 # --- sums -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Of several runs; None where no run says it."""
-
-    runs: int
-    seconds: float | None
-    longest: float | None
-    peak_memory: float | None
-    views_per_second: tuple[float, float] | None
-    """Slowest and fastest run."""
-
-
-def cost(records: Iterable[Record]) -> Cost:
-    records = list(records)
-
-    def numbers(name: str) -> list[float]:
-        return [value for record in records if (value := record.number(name)) is not None]
-
-    seconds, speeds = numbers("training_seconds"), numbers("views_per_second")
-    return Cost(
-        runs=len(records),
-        seconds=sum(seconds) if seconds else None,
-        longest=max(seconds, default=None),
-        peak_memory=max(numbers("peak_memory_bytes"), default=None),
-        views_per_second=(min(speeds), max(speeds)) if speeds else None,
+def costs(records: pd.DataFrame) -> pd.DataFrame:
+    """Return the cost of every task and pre-training; NaN where no run records it."""
+    return records.groupby("task", sort=False, as_index=False).agg(
+        runs=("task", "size"),
+        seconds=("training_seconds", lambda seconds: seconds.sum(min_count=1)),
+        longest=("training_seconds", "max"),
+        memory=("peak_memory_bytes", "max"),
+        slowest=("views_per_second", "min"),
+        fastest=("views_per_second", "max"),
     )
 
 
-def by_task(runs: Runs) -> dict[str, Cost]:
-    tasks = dict.fromkeys(key.task for key in runs.records)
-    return {
-        task: cost(record for key, record in runs.records.items() if key.task == task)
-        for task in tasks
-    }
+def counts(records: pd.DataFrame, names: list[str]) -> pd.DataFrame:
+    """Return every combination of these columns with its number of runs."""
+    return records.groupby(names).size().reset_index(name="runs")
 
 
-def makers(runs: Runs) -> list[tuple[int, Record]]:
-    """Every setting in which runs were made, with the number of them, most first."""
-
-    def setting(record: Record) -> tuple[str, ...]:
-        names = ("commit", "python", "host", "device")
-        return (*(record.text(f"provenance.{name}") for name in names), record.packages)
-
-    counts = Counter(map(setting, runs.all_records))
-    examples = {setting(record): record for record in runs.all_records}
-    return [
-        (n, examples[s]) for s, n in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    ]
-
-
-def commits(runs: Runs) -> list[str]:
-    return sorted({record.text("provenance.commit") for record in runs.all_records})
-
-
-def splits(runs: Runs) -> dict[tuple[str, int, str], int]:
-    """(task, seed, hash) -> runs on it. Two hashes for one task and seed do not compare."""
-    found = [(k.task, k.seed, record.text("run.split_hash")) for k, record in runs.records.items()]
-    return dict(sorted(Counter(found).items()))
-
-
-def newest(runs: Runs) -> str | None:
-    """When the last run finished, so that the same runs give the same page."""
-    times = [t for r in runs.all_records if 0 < (t := r.number("finished_unix") or 0) < YEAR_2100]
-    if not times:
-        return None
-    return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC")
+def newest(records: pd.DataFrame) -> str | None:
+    """Return when the last run finished, so that the same runs give the same page."""
+    times = records["finished_unix"]
+    last = times[times.between(0, YEAR_2100, inclusive="neither")].max()
+    return None if pd.isna(last) else f"{datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,22 +1,16 @@
-# Metrics of finished runs -> tables. `python -m dac.aggregate` by hand works on half a suite, too.
+# Metrics of finished runs -> tables. `python -m dac.aggregate` by hand also works on half a suite.
 
 
 rule table:
     input:
-        lambda w: grid.of_runs(grid.runs(PARAMS, table_of(w)), "metrics.json"),
-        "dac/paper_values.csv",
+        lambda w: suites.of_runs(suites.runs(table_of(w)), "metrics.json"),
+        "dac/results/paper_values.csv",
     output:
-        multiext("results/tables/{table}", ".csv", ".md", ".tex"),
-        html=report(
-            "results/tables/{table}.html",
-            caption="../report/table.rst",
-            category="Tables",
-            labels={"table": "{table}"},
-        ),
+        multiext("results/tables/{table}", ".csv", ".md", ".tex", ".html"),
     log:
         "logs/aggregate/{table}.log",
     benchmark:
-        "benchmarks/aggregate/{table}.tsv"
+        "logs/aggregate/{table}.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -29,14 +23,14 @@ rule table:
 
 rule aggregate:
     input:
-        grid.of_runs(grid.all_runs(PARAMS, RESULTS.grids().values()), "metrics.json"),
+        suites.of_runs(suites.all_runs(RESULTS.grids().values()), "metrics.json"),
     output:
-        "results/tables/runs.csv",
-        "results/tables/metrics.json",
+        runs=f"results/summary/{RESULTS.suite}/runs.csv",
+        metrics=f"results/summary/{RESULTS.suite}/metrics.json",
     log:
         "logs/aggregate/runs.log",
     benchmark:
-        "benchmarks/aggregate/runs.tsv"
+        "logs/aggregate/runs.tsv"
     conda:
         ENVIRONMENT
     resources:
@@ -45,5 +39,5 @@ rule aggregate:
         suite=RESULTS.suite,
         tables={name: settings_hash(table) for name, table in RESULTS.tables.items()},
     shell:
-        "python -m dac.aggregate --suite {params.suite} --runs-only --out results/tables"
+        "python -m dac.aggregate --suite {params.suite} --runs-only --out $(dirname {output.runs})"
         " > {log} 2>&1"

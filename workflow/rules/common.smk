@@ -1,19 +1,20 @@
-# What the rules share: the parameters, the grid of runs, where files lie and what jobs may use.
+# Shared by the rules: parameters, runs of the suite, paths and what jobs may use.
 
 import os
 import re
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.utils import validate
 
-from dac import grid, job_environment, plan, workflow_memory
-from dac.errors import UserError
-from dac.files import canonical_hash
-from dac.params import load
+from dac.config import load, suites
+from dac.io import environment
+from dac.io.errors import UserError
+from dac.io.files import canonical_hash
+from dac.workflow import cost
+from dac.workflow.memory import Memory
 
-job_environment.apply()
-records = workflow_memory.Memory(
+environment.apply()
+records = Memory(
     folder=Path(".snakemake/metadata"),
     archive=Path("provenance/snakemake.tgz"),
     stamp=Path(".snakemake/dac-provenance"),
@@ -27,15 +28,14 @@ if others := sorted(set(workflow.config_settings.overwrite_config) - {"suite"}):
     )
 try:
     PARAMS = load(Path("params.yaml"))
-    RESULTS = grid.results(PARAMS, str(config["suite"]))
+    RESULTS = suites.results(PARAMS, str(config["suite"]))
     records.restore()
 except UserError as error:
     raise WorkflowError(str(error))
-validate(config, "../schemas/params.schema.yaml", set_default=False)
 
-TARGETS = grid.targets(PARAMS, RESULTS)
+TARGETS = suites.targets(PARAMS, RESULTS)
 RUN = "runs/{task}/{method}/seed{seed}"
-PRETRAINED = grid.pretrained_folder("{data}", "{backbone}")
+PRETRAINED = suites.pretrained_folder("{data}", "{backbone}")
 ENVIRONMENT = "../../environment.yml"
 
 
@@ -73,7 +73,7 @@ def prepared(wildcards):
 def pretrained(wildcards):
     """The pre-training that a run starts from: a list of no or one file."""
     train = run_of(wildcards).train
-    folder = grid.pretrained_folder(data_of(wildcards), train.backbone)
+    folder = suites.pretrained_folder(data_of(wildcards), train.backbone)
     return [] if train.initial == "random" else [f"{folder}/run.json"]
 
 
@@ -135,8 +135,8 @@ def threads_of(wildcards):
 
 
 def train_minutes(wildcards):
-    return plan.job_minutes(PARAMS, plan.train_hours(PARAMS, run_of(wildcards)))
+    return cost.job_minutes(PARAMS, cost.train_hours(PARAMS, run_of(wildcards)))
 
 
 def pretrain_minutes(wildcards):
-    return plan.job_minutes(PARAMS, plan.pretrain_hours(PARAMS, pretrain_of(wildcards)))
+    return cost.job_minutes(PARAMS, cost.pretrain_hours(PARAMS, pretrain_of(wildcards)))

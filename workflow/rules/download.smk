@@ -1,4 +1,4 @@
-# On the submit host, because compute nodes have no internet. What came is told by its receipt.
+# On the submit host, because compute nodes have no internet. The receipt says what was downloaded.
 
 
 rule download:
@@ -7,7 +7,7 @@ rule download:
     log:
         "logs/download/{data}.log",
     benchmark:
-        "benchmarks/download/{data}.tsv"
+        "logs/download/{data}.tsv"
     localrule: True
     conda:
         ENVIRONMENT

@@ -1,6 +1,6 @@
-# What changed is told by run.json, the small receipt of model.pt, because Snakemake compares only small
-# files by content; model.pt itself is `ancient`: it must be there, whatever its time. outputs.json is
-# a receipt, too.
+# run.json, the small receipt of model.pt, says what changed, because Snakemake compares only small
+# files by content; model.pt itself is `ancient`: it must exist, whatever its time. outputs.json is a
+# receipt, too.
 
 
 rule evaluate:

@@ -3,19 +3,14 @@
 
 rule figure:
     input:
-        lambda w: grid.figure_inputs(PARAMS, figure_of(w)),
+        lambda w: suites.figure_inputs(figure_of(w)),
     output:
         pdf="results/figures/{figure}.pdf",
-        png=report(
-            "results/figures/{figure}.png",
-            caption="../report/figure.rst",
-            category="Figures",
-            labels={"figure": "{figure}"},
-        ),
+        png="results/figures/{figure}.png",
     log:
         "logs/figures/{figure}.log",
     benchmark:
-        "benchmarks/figures/{figure}.tsv"
+        "logs/figures/{figure}.tsv"
     conda:
         ENVIRONMENT
     resources:

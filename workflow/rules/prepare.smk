@@ -9,7 +9,7 @@ rule prepare:
     log:
         "logs/prepare/{data}.log",
     benchmark:
-        "benchmarks/prepare/{data}.tsv"
+        "logs/prepare/{data}.tsv"
     conda:
         ENVIRONMENT
     resources:

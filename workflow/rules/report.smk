@@ -12,7 +12,7 @@ rule report:
     log:
         "logs/report.log",
     benchmark:
-        "benchmarks/report.tsv"
+        "logs/report.tsv"
     localrule: True
     conda:
         ENVIRONMENT

@@ -9,7 +9,7 @@ rule split:
     log:
         "logs/split/{task}/seed{seed}.log",
     benchmark:
-        "benchmarks/split/{task}/seed{seed}.tsv"
+        "logs/split/{task}/seed{seed}.tsv"
     localrule: True
     conda:
         ENVIRONMENT

@@ -1,4 +1,4 @@
-# Names to ask for: stages of the suite, every table, figure and task (dac/grid.py: targets).
+# Names to ask for: stages of the suite, every table, figure and task (dac/config/suites.py: targets).
 
 for target, files in TARGETS.items():
 

@@ -1,6 +1,6 @@
-# The state for resuming lies in runs/.../work, which is no output: outputs of a job that failed are
-# deleted, and a resubmitted job must find it. `retries` stands in the profiles only, because inside
-# a rule the Slurm executor multiplies it. `exec`: signals must reach training, not a shell around it.
+# The state for resuming is in runs/.../work, which is no output: outputs of a failed job are deleted,
+# and a resubmitted job must find it. `retries` is set in the profiles only, because inside a rule the
+# Slurm executor multiplies it. `exec`: signals must reach training, not a shell around it.
 
 
 rule train:

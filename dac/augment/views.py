@@ -1,0 +1,111 @@
+"""Weak, strong and evaluation views, in batches on the device, with separate draws for each image.
+
+FixMatch's A_w and A_s as the DAC release and USB define them: the weak view is a random crop and a
+flip; the strong view adds three RandAugment operations, drawn with replacement and with magnitudes
+uniform over their full ranges, and one Cutout. There is no nominal magnitude: the release has such
+a parameter but never reads it.
+"""
+
+# B batch, H height, W width, S output side; images are B x 3 x H x W uint8
+#
+# Draws are one B x n block of uniform numbers from a CPU generator, one row per image, in order:
+#   crop           top, left, flip
+#   resized crop   10 areas, 10 aspect ratios, top, left, flip
+#   strong views   then num_ops pairs (operation, magnitude), then Cutout's side, center x, center y
+# Group sizes are thus known on the host, and the draws do not depend on the device.
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from dac.augment.geometry import (
+    NUM_CROP_DRAWS,
+    NUM_RESIZED_CROP_DRAWS,
+    check,
+    crop_and_flip,
+    resized_crop_and_flip,
+)
+from dac.augment.operations import OPERATIONS, cutout
+from dac.augment.policy import Policy
+from dac.io.device import send
+
+CUTOUT_MAX_SIDE = 0.5  # share of the width
+NUM_CUTOUT_DRAWS = 3
+
+
+def weak(images: Tensor, policy: Policy, generator: torch.Generator) -> Tensor:
+    """Random crop and flip; B x 3 x S x S float32. The caller repeats images for more views."""
+    draws = uniform(len(images), NUM_CROP_DRAWS, generator)
+    return normalize(crop_and_flip(images, policy, draws), policy)
+
+
+def strong(images: Tensor, policy: Policy, generator: torch.Generator) -> Tensor:
+    """Random crop or resized crop, flip, RandAugment and Cutout; B x 3 x S x S float32."""
+    resized = policy.random_resized_crop
+    num_geometry = NUM_RESIZED_CROP_DRAWS if resized else NUM_CROP_DRAWS
+    num_draws = num_geometry + 2 * policy.num_ops + NUM_CUTOUT_DRAWS
+    draws = uniform(len(images), num_draws, generator)
+    geometry, operations, box = draws.split(
+        (num_geometry, 2 * policy.num_ops, NUM_CUTOUT_DRAWS), dim=1
+    )
+    views = (resized_crop_and_flip if resized else crop_and_flip)(images, policy, geometry)
+    for pair in operations.reshape(len(images), policy.num_ops, 2).unbind(1):
+        views = apply_drawn_operations(views, choice=pair[:, 0], fraction=pair[:, 1])
+    side, cx, cy = send(box, images.device).unbind(1)
+    views = cutout(views, side * CUTOUT_MAX_SIDE, cx * policy.size, cy * policy.size)
+    return normalize(views, policy)
+
+
+def evaluation(images: Tensor, policy: Policy) -> Tensor:
+    """The central S x S pixels, without random draws."""
+    height, width = check(images, policy, pad=0)
+    top, left = round((height - policy.size) / 2), round((width - policy.size) / 2)
+    centre = images[:, :, top : top + policy.size, left : left + policy.size]
+    return normalize(centre, policy)
+
+
+def uniform(num_images: int, num_draws: int, generator: torch.Generator) -> Tensor:
+    """Draw one row of uniform numbers in [0, 1) per image, on the host."""
+    return torch.rand(num_images, num_draws, generator=generator, dtype=torch.float64)
+
+
+def normalize(views: Tensor, policy: Policy) -> Tensor:
+    """Scale to [0, 1], subtract the mean and divide by the standard deviation of each channel."""
+    scaled = views.float().div_(255)
+    for channel, (mean, std) in enumerate(zip(policy.mean, policy.std, strict=True)):
+        scaled[:, channel].sub_(mean).div_(std)
+    return scaled
+
+
+def apply_drawn_operations(views: Tensor, choice: Tensor, fraction: Tensor) -> Tensor:
+    """One RandAugment round: apply to each image the operation and magnitude drawn for it.
+
+    `choice` and `fraction` are uniform numbers on the host.
+    """
+    index = (choice * len(OPERATIONS)).long()
+    low, high = torch.tensor([(o.low, o.high) for o in OPERATIONS], dtype=torch.float64)[index].T
+    functions = [operation.function for operation in OPERATIONS]
+    return apply_by_index(views, functions, index, low + (high - low) * fraction)
+
+
+def apply_by_index(
+    views: Tensor,
+    functions: Sequence[Callable[[Tensor, Tensor], Tensor]],
+    index: Tensor,
+    magnitude: Tensor,
+) -> Tensor:
+    """Apply to each image the function of its index, with its magnitude; both are on the host.
+
+    Images are sorted by function, each function runs once on its group, and the order is restored.
+    """
+    order = index.argsort()
+    sizes = index.bincount(minlength=len(functions)).tolist()
+    groups = views.index_select(0, send(order, views.device)).split(sizes)
+    magnitudes = send(magnitude[order], views.device).split(sizes)
+    done = [
+        function(group, v)
+        for function, group, v in zip(functions, groups, magnitudes, strict=True)
+        if len(group)
+    ]
+    return torch.cat(done).index_select(0, send(order.argsort(), views.device))

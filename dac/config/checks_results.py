@@ -1,0 +1,97 @@
+"""Faults of the sections that say what is made from runs: tables, figures, suites, plan."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, get_args
+
+from dac.config.base import Backbone
+from dac.config.messages import Fault, mapping, under
+from dac.config.results import STAGE_TARGETS
+from dac.io.suggestions import hint
+
+TAKEN = STAGE_TARGETS | {  # and names of rules, which a table, figure or task cannot have
+    *("all", "aggregate", "download", "evaluate", "figure", "outputs", "prepare", "pretrain"),
+    *("report", "split", "table", "train"),
+}
+
+
+def result_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
+    """Faults of tables, figures and suites: unknown names, duplicates and empty lists."""
+    tables = mapping(mapping(merged.get("aggregate")).get("tables"))
+    figures = mapping(mapping(merged.get("figures")).get("drawn"))
+    methods = mapping(merged.get("methods"))
+    tasks = mapping(merged.get("tasks"))
+    for place, grids in ((("aggregate", "tables"), tables), (("figures", "drawn"), figures)):
+        for name, grid in grids.items():
+            lists = {"tasks": tasks, "methods": methods, "seeds": None}
+            yield from under((*place, name), _list_faults(grid, lists))
+            yield from under((*place, name), _axis_faults(grid))
+    yield from _name_faults(tables, figures, tasks)
+    suites = mapping(merged.get("suites"))
+    chosen = merged.get("suite")
+    if isinstance(chosen, str) and chosen not in suites:
+        yield ("suite",), f"{chosen!r} does not exist{hint(chosen, suites)}"
+    for name, suite in suites.items():
+        lists = {"tables": tables, "figures": figures}
+        yield from under(("suites", name), _list_faults(suite, lists, may_be_empty=True))
+
+
+def _list_faults(
+    entry: Any, lists: Mapping[str, Collection[Any] | None], may_be_empty: bool = False
+) -> Iterator[Fault]:
+    """Faults of an entry's lists; None marks a list of numbers, which need not exist elsewhere."""
+    for kind, valid in lists.items():
+        items = mapping(entry).get(kind)
+        if not isinstance(items, tuple):
+            continue
+        if not items and not may_be_empty:
+            yield (kind,), "is empty; name at least one"
+        if len(set(map(repr, items))) != len(items):
+            yield (kind,), f"an item appears twice in {list(items)}"
+        for item in items:
+            if valid is not None and isinstance(item, str) and item not in valid:
+                yield (kind,), f"{item!r} does not exist{hint(item, valid)}"
+
+
+def _axis_faults(grid: Any) -> Iterator[Fault]:
+    """Curves need axes and metrics; the other kinds read neither."""
+    grid = mapping(grid)
+    for key in ("x", "metrics"):
+        if grid.get("kind") == "curves" and not grid.get(key):
+            yield (key,), "missing; `curves` needs at least one"
+        if grid.get("kind") not in (None, "curves") and grid.get(key):
+            yield (key,), f"only `curves` reads it, not `{grid['kind']}`; remove it"
+
+
+def _name_faults(
+    tables: Mapping[Any, Any], figures: Mapping[Any, Any], tasks: Mapping[Any, Any]
+) -> Iterator[Fault]:
+    """Tables, figures and tasks are asked for by name, so no two may share one."""
+    seen = dict.fromkeys(TAKEN, "target of the workflow")
+    kinds = (("table", ("aggregate", "tables"), tables), ("figure", ("figures", "drawn"), figures))
+    for kind, place, entries in (*kinds, ("task", ("tasks",), tasks)):
+        for name in entries:
+            if name in seen:
+                yield (*place, name), f"is also the name of a {seen[name]}; rename one"
+            seen.setdefault(name, kind)
+
+
+# --- plan -----------------------------------------------------------------------------------------
+
+
+def plan_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
+    """Data sets and backbones without their numbers."""
+    sets = mapping(merged.get("prepare"))
+    needed: dict[str, Collection[Any]] = {
+        "gigaflops_per_view": get_args(Backbone),
+        "side_of_view": get_args(Backbone),
+        "megabytes_per_run": get_args(Backbone),
+        "train_images": sets,
+        "test_images": sets,
+        "gigabytes_of_data": sets,
+        "memory_mb": sets,
+        "threads": sets,
+    }
+    for key, names in needed.items():
+        given = mapping(merged.get("plan")).get(key)
+        if isinstance(given, dict) and (absent := [name for name in names if name not in given]):
+            yield ("plan", key), f"lacks {', '.join(map(str, absent))}; add a number"

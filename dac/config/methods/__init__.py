@@ -1,0 +1,163 @@
+"""The section `methods`: settings by the name that follows `method:` in `params.yaml`.
+
+A method is a file in `dac/methods/` with one `Method` class. Its settings may be in the same file;
+those of the shipped methods are here, so that the workflow reads them without importing torch.
+"""
+
+import hashlib
+import sys
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_type_hints
+
+from dac.config.base import DataName, Section
+from dac.config.methods.common import MethodSettings
+from dac.config.methods.dac import DacSettings
+from dac.config.methods.open_set import (
+    IOMatchSettings,
+    MtcfSettings,
+    OpenMatchSettings,
+    OspSettings,
+    SafeStudentSettings,
+    SsbSettings,
+    UAGregSettings,
+)
+from dac.config.methods.semi_supervised import (
+    CoMatchSettings,
+    FixMatchSettings,
+    LabeledOnlySettings,
+    MixMatchSettings,
+    SimMatchSettings,
+    SoftMatchSettings,
+)
+from dac.io.errors import UserError
+from dac.io.suggestions import hint
+
+SHIPPED: dict[str, type[MethodSettings]] = {
+    "labeled-only": LabeledOnlySettings,
+    "mixmatch": MixMatchSettings,
+    "fixmatch": FixMatchSettings,
+    "comatch": CoMatchSettings,
+    "simmatch": SimMatchSettings,
+    "softmatch": SoftMatchSettings,
+    "mtcf": MtcfSettings,
+    "openmatch": OpenMatchSettings,
+    "safe-student": SafeStudentSettings,
+    "osp": OspSettings,
+    "ssb": SsbSettings,
+    "iomatch": IOMatchSettings,
+    "uagreg": UAGregSettings,
+    "dac": DacSettings,
+}
+METHODS_FOLDER = Path(__file__).parents[2] / "methods"
+
+
+class MethodEntry(Section):
+    """One name under `methods:`: a method with its settings, or a `base` with differences."""
+
+    method: str
+    """A file in dac/methods/ without its suffix, `-` for `_`; or the path of any other .py file."""
+    settings: dict[str, Any] = {}
+    by_data: dict[DataName, dict[str, Any]] = {}
+    """Settings that differ for a data set."""
+    train: dict[str, Any] = {}
+    """Training settings that differ for this method."""
+    train_by_data: dict[DataName, dict[str, Any]] = {}
+
+
+def settings_of(method: str) -> type[MethodSettings]:
+    """Return the settings class of a method; a UserError if there is no such method."""
+    if method in SHIPPED:
+        return SHIPPED[method]
+    advice = "see docs/add-a-method.md"
+    try:
+        found = get_type_hints(method_class(method_module(method))).get("settings")
+    except NameError as error:
+        message = f"the annotations of {method!r} cannot be read ({error}); {advice}"
+        raise UserError(message) from error
+    if not isinstance(found, type) or not issubclass(found, MethodSettings):
+        raise UserError(
+            f"the method class of {method!r} has no annotation `settings: ...` with a subclass "
+            f"of dac.config.MethodSettings; {advice}"
+        )
+    return found
+
+
+def class_of(settings: MethodSettings) -> type[Any]:
+    """Return the `Method` class for these settings. Imports torch."""
+    by_type = {shipped: name for name, shipped in SHIPPED.items()}
+    if name := settings.method or by_type.get(type(settings)):
+        return method_class(method_module(name))
+    return method_class(sys.modules[type(settings).__module__])  # settings built by hand
+
+
+def method_module(method: str) -> ModuleType:
+    """Import the file of a method."""
+    if method.endswith(".py"):
+        return _from_path(Path(method))
+    stem = method.replace("-", "_")
+    if not stem.isidentifier() or not (METHODS_FOLDER / f"{stem}.py").is_file():
+        valid = ", ".join(map(repr, SHIPPED))
+        raise UserError(f"{method!r} is not one of {valid}{hint(method, SHIPPED)}")
+    return import_module(f"dac.methods.{stem}")
+
+
+def _from_path(path: Path) -> ModuleType:
+    if "\0" in str(path) or not path.is_file():
+        raise UserError(f"the file {str(path)!r} does not exist; give a path from {Path.cwd()}")
+    name = f"dac_method_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise UserError(f"{path} cannot be imported ({type(error).__name__}: {error})") from error
+    return module
+
+
+def method_class(module: ModuleType) -> type[Any]:
+    """Return the one subclass of `Method` in a file."""
+    base = import_module("dac.methods.base").Method
+    found = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise UserError(
+            f"{module.__file__} defines {len(found)} subclasses of dac.methods.base.Method, "
+            "expected one; see docs/add-a-method.md"
+        )
+    return found[0]
+
+
+__all__ = [
+    "SHIPPED",
+    "CoMatchSettings",
+    "DacSettings",
+    "FixMatchSettings",
+    "IOMatchSettings",
+    "LabeledOnlySettings",
+    "MethodEntry",
+    "MethodSettings",
+    "MixMatchSettings",
+    "MtcfSettings",
+    "OpenMatchSettings",
+    "OspSettings",
+    "SafeStudentSettings",
+    "SimMatchSettings",
+    "SoftMatchSettings",
+    "SsbSettings",
+    "UAGregSettings",
+    "class_of",
+    "settings_of",
+]

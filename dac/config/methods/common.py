@@ -1,0 +1,44 @@
+"""Settings that every method has."""
+
+from typing import ClassVar, Self
+
+from pydantic import PrivateAttr
+
+from dac.config.base import Count, Probability, Section
+from dac.config.methods.phase import Phase
+
+
+class MethodSettings(Section):
+    """Base class of a method's settings: fields of `params.yaml`, and what its steps draw."""
+
+    weighs_samples: ClassVar[bool] = False
+    """Whether unlabeled terms go through `Step.weigh`, so that DAC can use the method as its
+    objective (Table 4)."""
+
+    _method: str = PrivateAttr(default="")
+
+    labeled_views: Count
+    """Weak views of every labeled image per step."""
+    feature_layernorm: bool
+    """LayerNorm between the pooled feature and everything that reads it."""
+
+    @property
+    def method(self) -> str:
+        """The value of `method:` in the entry; empty for settings without an entry."""
+        return self._method
+
+    def of_method(self, method: str) -> Self:
+        found = self.model_copy()
+        found._method = method
+        return found
+
+    def phase(self, epoch: int) -> Phase:
+        """What every step of an epoch draws; methods with several phases look at `epoch`."""
+        raise NotImplementedError
+
+
+class WithConfidence(MethodSettings):
+    """Settings of methods without an outlier rule of their own."""
+
+    reject_below: Probability
+    """In evaluation, images with a max softmax below this count as outliers."""

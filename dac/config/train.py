@@ -1,0 +1,88 @@
+"""The sections `pretrain` and `train`: how networks are trained, whatever the method."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from dac.config.base import (
+    Backbone,
+    Count,
+    DataName,
+    NonNegative,
+    Positive,
+    Probability,
+    Section,
+    Seed,
+)
+
+
+class Pretrain(Section):
+    """SimSiam without labels, one network per data set and backbone (Table 6)."""
+
+    epochs: Count
+    batch: Count
+    """Images per step; the last incomplete batch of an epoch is dropped."""
+    base_lr: Positive
+    """lr = base_lr * batch / 256."""
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    weight_decay: NonNegative
+    """Applied to all parameters, norms and biases included."""
+    hidden: Count | None
+    """Width of the projector's hidden layers; None: the backbone's feature width."""
+    projection: Count
+    prediction_hidden: Count
+    crop_scale: Probability
+    """Smallest area of the random resized crop, as a share of the image."""
+    seed: Seed
+    """Seed of pre-training; one network serves every method and seed."""
+    checkpoint_every: Count
+    """Steps between checkpoints."""
+    log_every: Count
+    workers: Count
+
+
+class PretrainSection(Section):
+    defaults: dict[str, Any]
+    by_data: dict[DataName, dict[str, Any]]
+
+
+class Train(Section):
+    backbone: Backbone
+    steps_per_epoch: Count
+    """An epoch is a counter of this many steps, not a pass over the data."""
+    epochs: Count
+    batch: Count
+    """B, the number of labeled images per step."""
+    mu: Count
+    """Unlabeled images per step, as a multiple of B."""
+    lr: Positive
+    momentum: Annotated[float, Field(ge=0, lt=1)]
+    nesterov: bool
+    weight_decay: NonNegative
+    """Not applied to parameters of one dimension (norms, biases)."""
+    cosine: Annotated[float, Field(ge=0, le=0.5)]
+    """lr(k) = lr * cos(cosine * pi * k / steps): 7/16 in FixMatch."""
+    ema_decay: Annotated[float, Field(ge=0, lt=1)]
+    pool_includes_labeled: bool
+    """Whether labeled images are also in the unlabeled pool."""
+    evaluate_every: Count
+    """Steps between closed-set evaluations (also at the last step)."""
+    evaluation_batch: Count
+    checkpoint_every: Count
+    log_every: Count
+    initial: Literal["random", "simsiam"]
+    """Initial weights of the backbone: random, or from the stage `pretrain`."""
+    precision: Literal["fp32", "bf16"]
+    compile: bool
+    """Whether to run `torch.compile` on the backbone."""
+    workers: Count
+    """Reader threads for data sets that do not fit on the device."""
+
+    @property
+    def steps(self) -> int:
+        return self.epochs * self.steps_per_epoch
+
+
+class TrainSection(Section):
+    defaults: dict[str, Any]
+    by_data: dict[DataName, dict[str, Any]]

@@ -1,0 +1,1 @@
+"""From a trained network to the numbers of a run."""

@@ -1,0 +1,53 @@
+"""A finished run, opened again: its parameters, its data and its trained network."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dac.config import Params, Run
+from dac.data.run_data import RunData, load_data
+from dac.io.errors import UserError
+from dac.methods.network import Network, build_network
+from dac.runs import checkpoint
+from dac.runs.folder import refuse_other_run
+
+
+def open_run(folder: Path, params: Params, root: Path) -> tuple[Run, RunData, dict[str, Any]]:
+    """Open a finished run; its model must have been trained with these parameters."""
+    path = folder / "model.pt"
+    model = checkpoint.from_file(path)
+    run = params.run(*_identity(model, folder))
+    data = load_data(run, root)
+    expected = run.identity() | {"split_hash": data.split_hash}
+    if run.train.initial != "random":  # the model no longer needs the weights it started from
+        expected["pretrained_hash"] = model["run"].get("pretrained_hash")
+    next_step = "give the --params file and the data that it was trained with"
+    refuse_other_run(model, expected, path, next_step)
+    return run, data, model
+
+
+def _identity(model: dict[str, Any], folder: Path) -> tuple[str, str, int]:
+    try:
+        run = model["run"]
+        return run["task"]["name"], run["method"]["name"], run["seed"]
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{folder / 'model.pt'} does not say which run it is; delete it and train again"
+        ) from None
+
+
+def load_network(
+    run: Run, data: RunData, state: dict[str, torch.Tensor], device: torch.device
+) -> Network:
+    """Load the evaluated weights into a new network; only training-only memory may be absent."""
+    network = build_network(
+        run,
+        num_known=data.num_known,
+        num_labeled=len(data.labeled_index),
+        pool=len(data.pool_index),
+    )
+    fresh = network.state_dict()
+    left_out = {name: t for name, t in fresh.items() if not network.needed_for_evaluation(name)}
+    network.load_state_dict(left_out | state)
+    return network.to(device)

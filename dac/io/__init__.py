@@ -1,0 +1,1 @@
+"""Files, errors, progress and devices: used by every other package."""

@@ -1,0 +1,46 @@
+"""Errors a user can act on, and the one place that turns them into exit codes.
+
+Every message names the thing, the value found, what was expected and the next step.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+
+FAILED = 1
+BAD_INPUT = 2  # the user must change something
+STOPPED = 75  # asked to stop (SIGTERM, SIGUSR1); a restart resumes. EX_TEMPFAIL in sysexits.h
+
+
+class UserError(Exception):
+    """Bad input: reported as one message without a traceback, exit code 2."""
+
+
+class RunFailed(Exception):
+    """A run failed on its own (a loss that is not finite): one message, exit code 1."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop and has saved everything; starting it again resumes it."""
+
+
+def exit_code_of(main: Callable[[], None]) -> int:
+    """Run `main` and turn what it raises into a message and an exit code."""
+    try:
+        main()
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except RunFailed as failure:
+        print(f"failed: {failure}", file=sys.stderr)
+        return FAILED
+    except Stopped as stopped:
+        print(f"stopped: {stopped}", file=sys.stderr)
+        return STOPPED
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to continue", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader of our output is gone (`... | head`)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123 - lives until the process ends
+        return 141
+    return 0

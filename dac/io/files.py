@@ -1,0 +1,186 @@
+"""Files that are never half written: write beside, fsync, rename. Also checksums and locks.
+
+A reader of any path written here sees either no file, the old content or all of the new content.
+"""
+
+import csv
+import errno
+import fcntl
+import hashlib
+import io
+import json
+import math
+import os
+import secrets
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from dac.io.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+CHUNK = 1 << 20
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[BinaryIO]:
+    """Open a binary file that appears at `path` only if the block ends without an error."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with beside.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        if message := explain(error, path):
+            raise UserError(message) from error
+        raise
+    finally:
+        with suppress(OSError):  # the folder itself may be the problem
+            beside.unlink(missing_ok=True)
+
+
+def explain(error: OSError, path: Path) -> str | None:
+    """Return a message for write errors that a user can fix; None for the others."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"no space left while writing {path}; nothing was changed there. "
+            "Free some space (or raise the quota) and run the same command again"
+        )
+    if error.errno in (
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.EEXIST,
+    ):
+        return (
+            f"cannot write {path} ({error.strerror}); "
+            "give another folder or fix its permissions, then run the same command again"
+        )
+    return None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename inside `folder` survive a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    with atomic(path) as file:
+        file.write(content)
+
+
+def write_arrays(path: Path, arrays: "dict[str, np.ndarray]") -> None:
+    """Write a compressed .npz file."""
+    import numpy as np  # the workflow reads this module in every job and writes no arrays
+
+    with atomic(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def write_text(path: Path, content: str) -> None:
+    write_bytes(path, content.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that every reader accepts: NaN is null, infinities are "inf" and "-inf"."""
+    content = json.dumps(portable(value), indent=1, sort_keys=True, allow_nan=False)
+    write_text(path, content + "\n")
+
+
+def portable(value: Any) -> Any:
+    """Return `value` as it reads back from a file written by `write_json`."""
+    if isinstance(value, dict):
+        return {key: portable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [portable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value
+
+
+def read_json(path: Path, what: str) -> Any:
+    """Parse a JSON file; `what` names it in the message when it is missing or broken."""
+    try:
+        return json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UserError(
+            f"{what} {path} does not exist; run the stage that makes it first"
+        ) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UserError(
+            f"{what} {path} cannot be read ({error}); delete it and run its stage again"
+        ) from error
+
+
+def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Return CSV text: None is an empty field, and floats read back exactly."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Turn {"a": {"b": 1}} into {"a.b": 1}."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        flat |= flatten(value, f"{name}.") if isinstance(value, dict) else {name: value}
+    return flat
+
+
+def digest(path: Path, algorithm: str = "sha256") -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+def canonical_hash(value: Any) -> str:
+    """sha256 of a JSON value, independent of key order and whitespace."""
+    return hashlib.sha256(
+        json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
+
+
+@contextmanager
+def locked(folder: Path, what: str) -> Iterator[None]:
+    """Hold `folder` for one process and refuse others; the kernel frees it when that one ends."""
+    path = folder / "lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+    except OSError as error:
+        raise UserError(explain(error, path) or f"cannot use {what} {folder} ({error})") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise UserError(
+                    f"{what} {folder} cannot be locked ({error.strerror}): its file system does "
+                    "not support locks; give a folder on another one"
+                ) from error
+            file.seek(0)
+            raise UserError(
+                f"{what} {folder} is in use by {file.read().strip() or 'another process'}; "
+                "wait for it, stop it, or give another folder"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}")
+        file.flush()
+        yield

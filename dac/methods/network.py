@@ -1,0 +1,82 @@
+"""The network of a run: encoder, optional LayerNorm and method, built by name."""
+
+import torch
+from torch import Tensor, nn
+
+from dac.config import MethodSettings, Run
+from dac.config.methods import class_of
+from dac.io.seeds import generators, seeded
+from dac.methods.base import Method, Sizes
+from dac.methods.parts.banks import StagedBank
+from dac.methods.step import Batch, Clock, Step
+from dac.models import build_backbone
+from dac.models.ema import Ema
+from dac.models.statistics import frozen_statistics
+
+
+class Network(nn.Module):
+    """The one module that is trained and saved."""
+
+    def __init__(self, backbone: nn.Module, method: Method, *, feature_layernorm: bool) -> None:
+        super().__init__()
+        self.backbone = backbone
+        dim = int(backbone.feature_dim)  # type: ignore[arg-type]
+        # Release only: the target head, the projection and the divergent heads all read its output.
+        self.norm: nn.Module = nn.LayerNorm(dim) if feature_layernorm else nn.Identity()
+        self.method = method
+        self.banks = [module for module in method.modules() if isinstance(module, StagedBank)]
+
+    def encode(self, images: Tensor, *, frozen: bool = False) -> Tensor:
+        with frozen_statistics(self.backbone, when=frozen):
+            features: Tensor = self.norm(self.backbone(images))
+        return features
+
+    def terms(self, batch: Batch, clock: Clock, ema: Ema | None = None) -> dict[str, Tensor]:
+        shared = self.method.settings.phase(clock.epoch).shared
+        return self.method.terms(Step(batch, clock, self.encode, shared=shared, ema=ema))
+
+    def finish_step(self) -> None:
+        """Write what the step has staged into the banks, which the backward pass has now read."""
+        for bank in self.banks:
+            bank.commit()
+
+    def needed_for_evaluation(self, name: str) -> bool:
+        """Whether an entry of the state belongs in a finished model file; banks do not."""
+        prefixes = [f"{n}." for n, m in self.named_modules() if getattr(m, "training_only", False)]
+        return not name.startswith(tuple(prefixes))
+
+
+def build_method(settings: MethodSettings, sizes: Sizes, generator: torch.Generator) -> Method:
+    """Return the method of these settings (dac/config/methods/ finds its file)."""
+    method: Method = class_of(settings)(settings, sizes, generator)
+    return method
+
+
+def build_network(
+    run: Run,
+    *,
+    num_known: int,
+    num_labeled: int,
+    pool: int,
+    streams: dict[str, torch.Generator] | None = None,
+) -> Network:
+    """Return the network of a run. Encoder and target head start the same in all methods of a seed.
+
+    A method keeps `streams["method"]` for draws inside its steps: training passes the dictionary
+    that it also saves, so that such draws continue where they were.
+    """
+    streams = generators(run.seed) if streams is None else streams
+    with seeded(streams["weights"]):
+        backbone = build_backbone(run.train.backbone)
+    sizes = Sizes(
+        feature_dim=int(backbone.feature_dim),  # type: ignore[arg-type]
+        num_known=num_known,
+        num_labeled=num_labeled,
+        pool=pool,
+        batch=run.train.batch,
+        unlabeled_batch=run.train.mu * run.train.batch,
+        xavier_head=bool(backbone.xavier_head),
+    )
+    with seeded(streams["weights"]):
+        method = build_method(run.method, sizes, streams["method"])
+    return Network(backbone, method, feature_layernorm=run.method.feature_layernorm)

@@ -1,0 +1,1 @@
+"""Parts that methods share: banks, mixing, alignment, graphs, detectors, selections and rules."""

@@ -1,0 +1,1 @@
+"""What a finished or interrupted run is on disk."""

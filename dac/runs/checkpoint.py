@@ -1,0 +1,82 @@
+"""Checkpoints that can be trusted: whole or absent, checked by hash, loaded without running code.
+
+A file is `last-<step>-<hash>.pt`: the name carries its own checksum and appears by one rename. The
+two newest are kept, so a damaged one falls back to its predecessor.
+"""
+
+import hashlib
+import io
+import re
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dac.io.errors import UserError
+from dac.io.files import write_bytes
+from dac.io.progress import say
+
+KEPT = 2
+NAME = re.compile(r"last-(\d{9})-([0-9a-f]{16})\.pt")
+
+
+def to_bytes(state: dict[str, Any]) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def from_file(path: Path) -> dict[str, Any]:
+    """A saved state: tensors and plain containers only; other content is refused, not executed."""
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise UserError(f"checkpoint {path} does not exist; train first") from None
+    except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(
+            f"checkpoint {path} cannot be read ({reason}); delete it and train again"
+        ) from error
+    if not isinstance(state, dict) or not isinstance(state.get("run"), dict):
+        raise UserError(f"{path} is no checkpoint of dac; delete it and train again")
+    return state
+
+
+def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
+    """Write the state of `step` and drop all but the newest two."""
+    content = to_bytes(state)
+    path = folder / f"last-{step:09d}-{_hash(content)}.pt"
+    write_bytes(path, content)
+    for old in saved(folder)[KEPT:]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def saved(folder: Path) -> list[Path]:
+    """Checkpoints of a working folder, newest first."""
+    return sorted((p for p in folder.glob("last-*.pt") if NAME.fullmatch(p.name)), reverse=True)
+
+
+def newest(folder: Path) -> dict[str, Any] | None:
+    """The newest intact checkpoint, or None. Damaged ones are reported and skipped."""
+    for path in saved(folder):
+        match = NAME.fullmatch(path.name)
+        if match and _hash(path.read_bytes()) == match[2]:
+            return from_file(path)
+        say(f"checkpoint {path} is damaged (content and name disagree); trying the one before")
+    return None
+
+
+def weights_hash(weights: dict[str, Tensor]) -> str:
+    """sha256 of names, types, shapes and values, independent of the file format."""
+    total = hashlib.sha256()
+    for name, tensor in sorted(weights.items()):
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]

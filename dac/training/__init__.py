@@ -1,0 +1,1 @@
+"""The training loops, their batches and their state."""

@@ -1,0 +1,134 @@
+"""Batches of a run on the device: which images a step sees, and their views.
+
+The order of indices is a function of the step alone, so resuming needs no sampler state.
+"""
+
+# B labeled batch, U unlabeled batch, N pool items
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dac.augment import strong, weak
+from dac.config import Stream, Train
+from dac.data.images import Images, Schedule
+from dac.data.run_data import RunData
+from dac.methods.base import Method
+from dac.methods.parts.selection import Selection
+from dac.methods.step import Batch, Drawn
+
+
+def epoch_order(size: int, count: int, epoch: int) -> Tensor:
+    """The first `count` of concatenated random permutations of `size` items.
+
+    Seeded with the epoch only, as all released code does: the order is the same for every run
+    (docs/protocol/training.md, "Sampling").
+    """
+    generator = torch.Generator().manual_seed(epoch)
+    permutations = -(-count // size)
+    return torch.cat([torch.randperm(size, generator=generator) for _ in range(permutations)])[
+        :count
+    ]
+
+
+class ImageStream:
+    """Batch after batch of one index set: positions in the set, and the images themselves."""
+
+    def __init__(
+        self, images: Images, index: np.ndarray, *, batch: int, steps_per_epoch: int
+    ) -> None:
+        self.images, self.index = images, torch.from_numpy(index)
+        self.batch, self.steps_per_epoch = batch, steps_per_epoch
+        self.epoch = -1
+
+    def at(self, step: int, selected: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Positions (batch) and uint8 images (batch x 3 x H x W) of one step, on the device.
+
+        `selected`: a mask of the images to draw from. It must stay the same during an epoch.
+        """
+        epoch, offset = divmod(step, self.steps_per_epoch)
+        if epoch != self.epoch:
+            self._start(epoch, selected)
+        return self.order[offset], self.schedule.at(offset)
+
+    def _start(self, epoch: int, selected: Tensor | None) -> None:
+        count = self.steps_per_epoch * self.batch
+        if selected is None:
+            order = epoch_order(len(self.index), count, epoch)
+        else:
+            chosen = selected.cpu().nonzero().squeeze(1)
+            order = chosen[epoch_order(len(chosen), count, epoch)]
+        self.order = order.view(-1, self.batch).to(self.images.device)
+        self.schedule = Schedule(self.images, self.index[order], self.batch)
+        self.epoch = epoch
+
+
+class Batches:
+    """The batch of a step: draws, views and labels. All randomness comes from `streams`."""
+
+    def __init__(
+        self,
+        data: RunData,
+        settings: Train,
+        method: Method,
+        streams: dict[str, torch.Generator],
+        device: torch.device,
+    ) -> None:
+        self.data, self.settings, self.method = data, settings, method
+        self.streams, self.device = streams, device
+        self.images = Images(data.train_images, device, settings.workers)
+        self.labels = torch.from_numpy(data.labels).to(device)
+        self.sizes = {"labeled": settings.batch, "unlabeled": settings.mu * settings.batch}
+        self.labeled = self._stream(data.labeled_index, settings.batch)
+        self.of_pool: dict[str, ImageStream] = {}
+        self.selections = {m.stream: m for m in method.modules() if isinstance(m, Selection)}
+
+    def at(self, step: int) -> Batch:
+        phase = self.method.settings.phase(step // self.settings.steps_per_epoch)
+        x_index, x = self.labeled.at(step)
+        policy, of_labeled = self.data.policy, self.streams["labeled_views"]
+        main = Stream("unlabeled", phase.drawn.weak, phase.drawn.strong)
+        u = self._drawn("unlabeled", main, step)
+        return Batch(
+            x=[weak(x, policy, of_labeled) for _ in range(phase.drawn.labeled)],
+            y=self.labels[x_index],
+            x_index=x_index,
+            u_weak=u.weak,
+            u_strong=u.strong,
+            u_index=u.index,
+            x_strong=[strong(x, policy, of_labeled) for _ in range(phase.drawn.labeled_strong)],
+            more={name: self._drawn(name, one, step) for name, one in phase.streams.items()},
+        )
+
+    def num_views(self) -> int:
+        """Views drawn in the whole training."""
+        return sum(map(self._views_of_epoch, range(self.settings.epochs)))
+
+    def _views_of_epoch(self, epoch: int) -> int:
+        phase, sizes = self.method.settings.phase(epoch), self.sizes
+        drawn = phase.drawn
+        views = sizes["labeled"] * (drawn.labeled + drawn.labeled_strong)
+        views += sizes["unlabeled"] * (drawn.weak + drawn.strong)
+        views += sum(sizes[one.batch] * (one.weak + one.strong) for one in phase.streams.values())
+        return int(self.settings.steps_per_epoch * views)
+
+    def _drawn(self, name: str, wanted: Stream, step: int) -> Drawn:
+        if not wanted.weak and not wanted.strong:
+            return Drawn(torch.empty(0, dtype=torch.long, device=self.device), [], [])
+        if name not in self.of_pool:
+            rows = self.data.pool_index
+            if wanted.with_labeled:
+                rows = np.concatenate([rows, self.data.labeled_index])
+            self.of_pool[name] = self._stream(rows, self.sizes[wanted.batch])
+        selection = self.selections.get(name)
+        index, images = self.of_pool[name].at(step, None if selection is None else selection.mask)
+        policy, draws = self.data.policy, self.streams["unlabeled_views"]
+        return Drawn(
+            index,
+            weak=[weak(images, policy, draws) for _ in range(wanted.weak)],
+            strong=[strong(images, policy, draws) for _ in range(wanted.strong)],
+        )
+
+    def _stream(self, index: np.ndarray, batch: int) -> ImageStream:
+        steps = self.settings.steps_per_epoch
+        return ImageStream(self.images, index, batch=batch, steps_per_epoch=steps)

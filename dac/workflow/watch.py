@@ -1,0 +1,131 @@
+"""Build a suite with a compact progress instead of Snakemake's output, which goes into a log file.
+
+    python -m dac.workflow.watch --suite demo
+
+Shows which run is at which step and how long the rest will take, and ends with the tables as plain
+text. Everything is Snakemake's work: started again after any interruption, it continues.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dac.config import DEFAULT_PATH, Params, load, suites
+from dac.config.suites import Key
+from dac.io.errors import RunFailed, exit_code_of
+from dac.io.progress import Progress, say
+from dac.results.collect import collect
+from dac.results.formats import to_text
+from dac.results.tables import compare, published
+
+SECONDS = 0.5  # between two looks at the logs
+TAIL = 25  # lines of the log that a failure shows
+STEP = re.compile(r" (\d+) steps/\d+ steps")
+MEANING = {
+    "demo": (
+        "closed: accuracy on the known digits. open: accuracy with all unknown digits as one more "
+        "class,",
+        "under each method's own rule, and under one threshold that never saw the test set "
+        "(inductive).",
+        "A few hundred steps on small digits show that the code works; they say nothing about the "
+        "paper's tables.",
+    )
+}
+
+
+@dataclass(frozen=True)
+class Training:
+    """The runs of a suite and how far each of them is."""
+
+    params: Params
+    keys: list[Key]
+    folder: Path = Path("runs")
+
+    def steps(self, key: Key) -> int:
+        return self.params.run(key.task, key.method, key.seed).train.steps
+
+    def done(self, key: Key) -> int:
+        """Steps of a run so far, from the last progress line of its log."""
+        place = self.folder / key.folder
+        if (place / "model.pt").exists():
+            return self.steps(key)
+        with suppress(OSError):
+            found = STEP.findall((place / "train.log").read_text())
+            return int(found[-1]) if found else 0
+        return 0
+
+    def note(self, done: dict[Key, int]) -> str:
+        """How many runs are finished, and those under way."""
+        finished = sum(done[key] == self.steps(key) for key in self.keys)
+        active = [
+            f"{key.method} seed {key.seed} at step {done[key]}"
+            for key in self.keys
+            if done[key] < self.steps(key) and (self.folder / key.folder / "train.log").exists()
+        ]
+        return ", ".join([f"{finished} of {len(self.keys)} runs", *active[:2]])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m dac.workflow.watch", description=__doc__.split("\n")[0]
+    )
+    parser.add_argument("--suite", default="demo")
+    options = parser.parse_args()
+    params = load(DEFAULT_PATH)
+    results = suites.results(params, options.suite)
+    log = Path("logs") / f"{options.suite}.log"
+    log.parent.mkdir(exist_ok=True)
+    keys = suites.all_runs(results.grids().values())
+    say(f"building the suite {options.suite}: {len(keys)} runs; details in {log}")
+    build(options.suite, Training(params, keys), log)
+    for text in (*tables(params, results), *meaning(options.suite)):
+        print(text)
+
+
+def build(suite: str, training: Training, log: Path) -> None:
+    """Run Snakemake to its end and show how far training is."""
+    profile = ["--profile", "workflow/profiles/local", "--nocolor"]
+    command = [sys.executable, "-m", "snakemake", *profile, "--config", f"suite={suite}"]
+    total = sum(map(training.steps, training.keys))
+    began = {key: training.done(key) for key in training.keys}
+    shown = Progress("training", total, done=sum(began.values()), unit=" steps")
+    with log.open("w") as file:
+        job = subprocess.Popen([*command, "--", "all", "report"], stdout=file, stderr=file)
+        try:
+            while job.poll() is None:
+                done = {key: training.done(key) for key in training.keys}
+                if sum(done.values()) < total:
+                    shown.update(sum(done.values()), training.note(done))
+                time.sleep(SECONDS)
+        except KeyboardInterrupt:
+            job.wait()  # Snakemake has the signal, too, and stops its jobs
+            raise
+    if job.returncode:
+        last = "\n".join(log.read_text().splitlines()[-TAIL:])
+        raise RunFailed(
+            f"Snakemake ended with {job.returncode}; all of its output is in {log}:\n{last}"
+        )
+    shown.update(total, f"{len(training.keys)} runs")
+
+
+def tables(params: Params, results: suites.SuiteResults) -> Iterator[str]:
+    """Every table of the suite as plain text."""
+    keys = suites.all_runs(results.tables.values())
+    found = collect(params, keys, Path("runs"))
+    for name, table in results.tables.items():
+        yield to_text(compare(params, name, table, found.share, published()))
+
+
+def meaning(suite: str) -> Iterator[str]:
+    yield from MEANING.get(suite, ())
+    yield "tables: results/tables, pictures: results/figures, all on a page: results/report.html"
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

@@ -1,0 +1,31 @@
+"""The device of a run."""
+
+import os
+
+import pytest
+import torch
+
+from dac.io.device import choose_device, send
+from dac.io.errors import UserError
+
+
+def test_auto_is_a_gpu_where_there_is_one() -> None:
+    assert choose_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("name", ["no-such-device", "cuda:99", ""])
+def test_a_device_that_cannot_be_used_is_one_message(name: str) -> None:
+    with pytest.raises(UserError, match=f"device {name!r} cannot be used .*try --device cpu"):
+        choose_device(name)
+
+
+def test_a_chosen_device_repeats_its_bits() -> None:
+    choose_device("cpu")
+    assert torch.are_deterministic_algorithms_enabled()
+    assert not torch.backends.cudnn.benchmark
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+
+
+def test_sending_to_the_cpu_is_no_copy() -> None:
+    host = torch.arange(3)
+    assert send(host, torch.device("cpu")).data_ptr() == host.data_ptr()

@@ -1,0 +1,213 @@
+"""Files: whole or not at all, readable everywhere, one process per folder."""
+
+import csv
+import errno
+import hashlib
+import io
+import json
+import math
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from full_disk import fill_disk
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dac.io import files
+from dac.io.errors import UserError
+
+# --- whole files ------------------------------------------------------------------------------
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_file_appears_with_its_folders(tmp_path: Path) -> None:
+    files.write_text(tmp_path / "a/b/c.txt", "grün\n")
+    assert (tmp_path / "a/b/c.txt").read_bytes() == "grün\n".encode()
+    assert names(tmp_path / "a/b") == {"c.txt"}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, OSError])
+def test_an_interrupted_write_leaves_the_old_content(
+    tmp_path: Path, error: type[BaseException]
+) -> None:
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+    with pytest.raises(error), files.atomic(path) as file:
+        file.write(b"half of the n")
+        raise error
+    assert path.read_text() == "old" and names(tmp_path) == {"a.txt"}
+
+
+def test_the_new_content_is_not_seen_before_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+    with files.atomic(path) as file:
+        file.write(b"new")
+        file.flush()
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+
+
+def test_a_full_disk_is_one_message_and_the_old_content_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    files.write_text(path, "old")
+    fill_disk(monkeypatch, lambda found: found.name.startswith(".a.txt."))
+    with pytest.raises(UserError, match=f"no space left while writing {path}.*Free some space"):
+        files.write_text(path, "new")
+    assert path.read_text() == "old" and names(tmp_path) == {"a.txt"}
+
+
+def test_a_folder_that_is_a_file_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("a file")
+    with pytest.raises(UserError, match=f"cannot write {tmp_path / 'folder/a.txt'}"):
+        files.write_text(tmp_path / "folder/a.txt", "x")
+
+
+def test_a_path_that_is_a_folder_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").mkdir()
+    with pytest.raises(UserError, match="Is a directory"):
+        files.write_text(tmp_path / "a.txt", "x")
+    assert names(tmp_path) == {"a.txt"}
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (errno.ENOSPC, "no space left"),
+        (errno.EDQUOT, "raise the quota"),
+        (errno.EACCES, "cannot write"),
+        (errno.EROFS, "cannot write"),
+    ],
+)
+def test_faults_that_a_user_can_remedy_are_explained(number: int, words: str) -> None:
+    assert words in str(files.explain(OSError(number, "reason"), Path("a")))
+
+
+def test_other_faults_of_a_disk_are_not_the_users() -> None:
+    assert files.explain(OSError(errno.EIO, "reason"), Path("a")) is None
+
+
+def test_arrays_are_read_back(tmp_path: Path) -> None:
+    files.write_arrays(tmp_path / "a.npz", {"x": np.arange(3), "y": np.zeros((2, 2))})
+    with np.load(tmp_path / "a.npz") as found:
+        assert found["x"].tolist() == [0, 1, 2] and found["y"].shape == (2, 2)
+
+
+# --- JSON -------------------------------------------------------------------------------------
+
+
+def test_json_is_strict_and_sorted(tmp_path: Path) -> None:
+    value = {"b": [math.nan, math.inf, -math.inf], "a": {"c": (1, 2.5)}}
+    files.write_json(tmp_path / "a.json", value)
+    text = (tmp_path / "a.json").read_text()
+    found = json.loads(text, parse_constant=pytest.fail)
+    assert found == {"a": {"c": [1, 2.5]}, "b": [None, "inf", "-inf"]} == files.portable(value)
+    assert list(found) == ["a", "b"] and text.endswith("\n")
+
+
+def test_a_missing_or_broken_json_file_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.json"
+    with pytest.raises(UserError, match=f"metrics file {path} does not exist; run the stage"):
+        files.read_json(path, "metrics file")
+    for content in (b'{"a":', b"\xff\xfe"):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"metrics file {path} cannot be read .*delete it"):
+            files.read_json(path, "metrics file")
+
+
+def test_a_hash_does_not_depend_on_the_order_of_keys() -> None:
+    one, other = {"a": 1, "b": [1, {"c": 2}]}, {"b": [1, {"c": 2}], "a": 1}
+    assert files.canonical_hash(one) == files.canonical_hash(other)
+    assert files.canonical_hash(one) != files.canonical_hash(one | {"a": 2})
+    expected = hashlib.sha256(b'{"a":1,"b":[1,{"c":2}]}').hexdigest()
+    assert files.canonical_hash(one) == expected, "hashes of finished runs would change"
+
+
+def test_flat_names_join_the_keys() -> None:
+    assert files.flatten({"a": {"b": 1, "c": {"d": 2}}, "e": [3]}) == {
+        "a.b": 1,
+        "a.c.d": 2,
+        "e": [3],
+    }
+
+
+def test_a_digest_is_that_of_the_content(tmp_path: Path) -> None:
+    files.write_bytes(tmp_path / "a", b"abc" * 1_000_000)
+    assert files.digest(tmp_path / "a") == hashlib.sha256(b"abc" * 1_000_000).hexdigest()
+    assert files.digest(tmp_path / "a", "md5") == hashlib.md5(b"abc" * 1_000_000).hexdigest()
+
+
+# --- CSV --------------------------------------------------------------------------------------
+
+
+def test_csv_has_a_line_per_row_and_empty_fields_for_none() -> None:
+    assert files.csv_text(["step", "loss"], [[1, 0.5], [2, None]]) == "step,loss\n1,0.5\n2,\n"
+    assert files.csv_text(["step"], []) == "step\n"
+
+
+@given(st.lists(st.floats(allow_nan=False), min_size=1))
+def test_floats_read_back_the_same(values: list[float]) -> None:
+    rows = list(csv.reader(io.StringIO(files.csv_text(["x"], [[value] for value in values]))))
+    assert [float(row[0]) for row in rows[1:]] == values
+
+
+def test_csv_is_what_pandas_writes() -> None:
+    losses = [0.1, None, 1e-300, 12345678.9]
+    scores = np.array([0.1, 1 / 3, 1e-7, 1e16], dtype=np.float32)
+    frame = pd.DataFrame(
+        {
+            "file": ["a.jpg", "with, comma.jpg", 'a "quote".jpg', "two\nlines.jpg"],
+            "step": [1, 20, 300, 4000],
+            "loss": losses,
+            "score": scores,
+        }
+    )
+    rows = list(zip(frame["file"], frame["step"], losses, scores, strict=True))
+    assert files.csv_text(list(frame), rows) == frame.to_csv(index=False, lineterminator="\n")
+
+
+# --- locks ------------------------------------------------------------------------------------
+
+
+def hold(folder: Path, held: Any, go_on: Any) -> None:
+    with files.locked(folder, "run"):
+        held.set()
+        go_on.wait(60)
+
+
+def test_a_second_process_learns_who_holds_the_folder_and_death_frees_it(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")  # quick: nothing is imported again
+    held, go_on = context.Event(), context.Event()
+    holder = context.Process(target=hold, args=(tmp_path, held, go_on))
+    holder.start()
+    assert held.wait(60)
+    with (
+        pytest.raises(UserError, match=f"run {tmp_path} is in use by process {holder.pid} on "),
+        files.locked(tmp_path, "run"),
+    ):
+        pytest.fail("two processes hold one folder")
+    holder.kill()
+    holder.join()
+    with files.locked(tmp_path, "run"):
+        pass
+
+
+def test_a_lock_ends_with_its_block(tmp_path: Path) -> None:
+    for _ in range(2):
+        with files.locked(tmp_path / "new", "run"):
+            pass
+
+
+def test_a_folder_that_cannot_be_made_cannot_be_locked(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UserError, match="cannot write"), files.locked(tmp_path / "file/run", "run"):
+        pytest.fail("locked a file")

@@ -1,0 +1,28 @@
+"""metrics.json: identity and flat numbers, or one message."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dac.io.errors import UserError
+from dac.io.files import write_json
+from dac.runs.metrics_file import read_metrics
+
+RUN = {"task": {"name": "digits-6-30"}, "split_hash": "a"}
+
+
+def test_numbers_are_found_by_their_dotted_names(tmp_path: Path) -> None:
+    metrics = {"closed": {"best": 0.9}, "auroc": 0.8}
+    write_json(tmp_path / "metrics.json", {"run": RUN, "metrics": metrics})
+    assert read_metrics(tmp_path / "metrics.json") == (RUN, {"closed.best": 0.9, "auroc": 0.8})
+
+
+@pytest.mark.parametrize(
+    "content", [[], {}, {"run": RUN}, {"metrics": {}}, {"run": {"task": {}}, "metrics": {}}]
+)
+def test_a_file_that_lacks_something_names_the_command(tmp_path: Path, content: Any) -> None:
+    path = tmp_path / "metrics.json"
+    write_json(path, content)
+    with pytest.raises(UserError, match=f"python -m dac.evaluate --run {tmp_path}` again"):
+        read_metrics(path)

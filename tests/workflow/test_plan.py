@@ -1,0 +1,139 @@
+"""The cost model: hours by hand, numbers of params.yaml against the code they describe."""
+
+import io
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from toy_runs import BATCH, METHODS, MU, STEPS_PER_EPOCH, Toy, toy_run
+
+from dac import config, plan
+from dac.config import suites
+from dac.models import build_backbone
+from dac.workflow import cost
+
+PARAMS = config.load(Path(__file__).parents[2] / "params.yaml")
+PLAN = PARAMS.file.plan
+SIDES = {"small-cnn": 16, "wrn-28-2": 32, "resnet18": 224, "resnet18-released": 224}
+
+
+def test_hours_by_hand() -> None:
+    run = PARAMS.run("cifar-50-500", "fixmatch", 1)
+    views = 256 * 1024 * (64 + 448 * 2)  # steps x (labeled + two views of the unlabeled)
+    by_hand = views * 3 * 0.429e9 / 9e12 / 3600
+    evaluations = 256 * 10_000 * 0.429e9 / 9e12 / 3600  # one forward pass of the test part each
+    assert cost.train_hours(PARAMS, run) == pytest.approx(by_hand + evaluations)
+    assert by_hand == pytest.approx(10.0, abs=0.1)
+    dac = PARAMS.run("cifar-50-500", "dac", 1)
+    assert cost.train_hours(PARAMS, dac) == pytest.approx(1.03 * by_hand + evaluations)
+
+
+def test_hours_grow_with_the_area_of_an_image() -> None:
+    wide = PARAMS.run("folder", "fixmatch", 1)
+    wider = replace(wide, data=wide.data.model_copy(update={"size": 2 * wide.data.size}))
+    ratio = cost.train_hours(PARAMS, wider) / cost.train_hours(PARAMS, wide)
+    assert ratio == pytest.approx(4)
+
+
+def test_pretraining_hours_by_hand() -> None:
+    run = PARAMS.pretrain("semi-inat-2021", "resnet18")
+    by_hand = 100 * 322_969 * 2 * 3 * 3.63e9 / 9e12 / 3600
+    assert cost.pretrain_hours(PARAMS, run) == pytest.approx(by_hand)
+
+
+def test_labeled_only_pays_for_labeled_views_only() -> None:
+    labeled = cost.train_hours(PARAMS, PARAMS.run("cifar-6-30", "labeled-only", 1))
+    fixmatch = cost.train_hours(PARAMS, PARAMS.run("cifar-6-30", "fixmatch", 1))
+    assert 14 < fixmatch / labeled < 15  # 15 times the views, the same evaluations
+
+
+@pytest.mark.parametrize(
+    ("hours", "minutes"), [(0.0, 10), (1.0, 120), (5.99, 719), (10.0, 720), (500.0, 720)]
+)
+def test_job_minutes_stay_within_the_queue(hours: float, minutes: int) -> None:
+    assert cost.job_minutes(PARAMS, hours) == minutes
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_flops_are_those_of_the_network(name) -> None:
+    network = build_backbone(name).eval()
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        network(torch.zeros(1, 3, SIDES[name], SIDES[name]))
+    assert counter.get_total_flops() / 1e9 == pytest.approx(PLAN.gigaflops_per_view[name], rel=0.01)
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_a_run_takes_about_the_disk_that_the_plan_says(name) -> None:
+    buffer = io.BytesIO()
+    state = build_backbone(name).state_dict()
+    torch.save({"best": state, "last": {k: v.clone() for k, v in state.items()}}, buffer)
+    assert 1.0 < PLAN.megabytes_per_run[name] / (buffer.tell() / 1e6) < 1.6
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_forward_passes_are_those_of_a_step(method: str) -> None:
+    toy, counted = Toy(toy_run(method)), []
+
+    def count(module: torch.nn.Module, images: tuple[torch.Tensor]) -> None:
+        counted.append(len(images[0]) * (3 if torch.is_grad_enabled() else 1))
+
+    toy.network.backbone.register_forward_pre_hook(count)
+    for epoch in (0, 1):
+        counted.clear()
+        toy.terms(epoch * STEPS_PER_EPOCH)
+        each = toy.method.settings.phase(epoch).forwards()
+        assert sum(counted) == BATCH * (each.labeled + MU * each.unlabeled), epoch
+        assert cost.forwards_per_step(toy.run, range(epoch, epoch + 1)) == sum(counted), epoch
+
+
+def test_the_plan_of_the_whole_paper() -> None:
+    results = suites.results(PARAMS, "paper")
+    found = cost.cost(PARAMS, results, is_suite=True)
+    assert found.runs == 967
+    assert 1_900 < found.jobs < 2_500
+    assert "pretrain > train semi-inat-pretrained/" in found.chain
+    shared = [cost.cost(PARAMS, one, is_suite=False) for one in cost.one_by_one(results)]
+    assert sum(one.runs for one in shared) > found.runs  # tables and figures share runs
+    assert max(one.gpu_hours for one in shared) < found.gpu_hours
+
+
+def test_the_printed_plan_states_what_it_rests_on() -> None:
+    text = plan.describe(PARAMS, "paper")
+    rows = re.findall(
+        r"^(table\d|variants|fig\d\d|suite paper) +(\d+) +(\d+) +([\d,.]+)", text, re.M
+    )
+    assert [row[0] for row in rows] == [
+        *PARAMS.suite("paper").tables,
+        *PARAMS.suite("paper").figures,
+        "suite paper",
+    ]
+    for claim in (
+        "assumed: the A40 sustains 9 TFLOPS (not measured)",
+        "counted:",
+        "measured on a CPU:",
+        "hours: training and pre-training",
+    ):
+        assert claim in text
+
+
+def test_hours_are_the_mean_of_the_epochs_and_include_passes_over_the_pool() -> None:
+    run = PARAMS.run("cifar-50-500", "osp", 1)
+    epochs = range(run.train.epochs)
+    passes = [cost.forwards_per_step(run, range(e, e + 1)) for e in epochs]
+    assert len(set(passes)) > 1, "another stage begins"
+    assert cost.forwards_per_step(run) == pytest.approx(sum(passes) / len(passes))
+    over_pool = sum(run.method.phase(e).pool_passes for e in epochs) * PLAN.train_images["cifar100"]
+    steps = run.train.steps * cost.forwards_per_step(run) * PLAN.step_over_floor.get("osp", 1)
+    evaluations = len(epochs) * 10_000
+    by_hand = (steps + over_pool + evaluations) * 0.429e9 / 9e12 / 3600
+    assert over_pool > 0 and cost.train_hours(PARAMS, run) == pytest.approx(by_hand)
+
+
+def test_a_figure_of_outputs_needs_no_evaluation() -> None:
+    results = suites.results(PARAMS, "paper")
+    alone = replace(results, tables={}, figures={"fig02": results.figures["fig02"]})
+    # download, prepare, ten times split, train and outputs, and the figure
+    assert cost.cost(PARAMS, alone, is_suite=False).jobs == 1 + 1 + 3 * 10 + 1

@@ -1,0 +1,89 @@
+"""`make demo`: a compact progress, a plain table at the end, and the log's name when it fails."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from fake_results import fake
+
+from dac.config import load, suites
+from dac.config.suites import Key
+from dac.io.errors import RunFailed
+from dac.workflow import watch
+from dac.workflow.watch import Training
+
+TOP = Path(__file__).parents[2]
+PARAMS = load(TOP / "params.yaml")
+KEY, OTHER = Key("digits-6-30", "dac", 1), Key("digits-6-30", "fixmatch", 1)
+
+
+def folder_of(top: Path, key: Key) -> Path:
+    place = top / "runs" / key.folder
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def test_steps_of_a_run_come_from_the_last_line_of_its_log(tmp_path: Path) -> None:
+    training = Training(PARAMS, [KEY, OTHER], tmp_path / "runs")
+    assert training.done(KEY) == 0
+    log = folder_of(tmp_path, KEY) / "train.log"
+    log.write_text("on vm, GPU none\n")
+    assert training.done(KEY) == 0
+    log.write_text("x 100 steps/500 steps 20%, loss 2\nx 300 steps/500 steps 60%, loss 1\n")
+    assert training.done(KEY) == 300
+    (folder_of(tmp_path, OTHER) / "model.pt").touch()
+    assert training.done(OTHER) == training.steps(OTHER) == 500
+    done = {key: training.done(key) for key in training.keys}
+    assert training.note(done) == "1 of 2 runs, dac seed 1 at step 300"
+
+
+def pretended(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
+    """Another program in place of Python, and so of Snakemake."""
+    program = folder / "snakemake"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    monkeypatch.setattr(watch, "SECONDS", 0.01)
+    monkeypatch.chdir(folder)
+
+
+def test_a_failure_names_the_log_and_shows_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretended(monkeypatch, tmp_path, "seq 100; echo the disk is full >&2; exit 3")
+    log = tmp_path / "demo.log"
+    with pytest.raises(RunFailed, match=rf"(?s)ended with 3.*{log}.*the disk is full"):
+        watch.build("demo", Training(PARAMS, [KEY], tmp_path / "runs"), log)
+    assert log.read_text().startswith("1\n2\n"), "all of it is kept"
+
+
+def test_snakemake_is_asked_for_the_suite_and_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder_of(tmp_path, KEY)
+    pretended(monkeypatch, tmp_path, f'echo "$@"; touch runs/{KEY.folder}/model.pt')
+    watch.build("demo", Training(PARAMS, [KEY]), tmp_path / "demo.log")
+    assert (tmp_path / "demo.log").read_text() == (
+        "-m snakemake --profile workflow/profiles/local --nocolor --config suite=demo"
+        " -- all report\n"
+    )
+    assert "training 500 steps/500 steps 100%, 1 runs" in capsys.readouterr().err
+
+
+def test_the_tables_are_plain_text_with_a_star_for_the_best(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(fake(tmp_path, "demo"))
+    text, _ = watch.tables(PARAMS, suites.results(PARAMS, "demo"))
+    assert text.startswith("digits: ")
+    assert not set("<>|") & set(text) and "**" not in text
+    rows = [line for line in text.splitlines() if line.startswith(("dac ", "fixmatch "))]
+    assert len(rows) == 2 and all("±" in row for row in rows)
+    assert text.count(" *") == 5 + 1, "one best value per column, and the line that explains it"
+
+
+def test_the_end_says_what_the_numbers_mean_and_where_everything_is() -> None:
+    lines = list(watch.meaning("demo"))
+    assert len(lines) == 4
+    assert "results/figures" in lines[-1] and "results/report.html" in lines[-1]
+    assert all(len(line) <= 110 for line in lines)
