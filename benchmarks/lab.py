@@ -10,7 +10,7 @@ from torch import Tensor
 
 from benchmarks.timing import Work, medians
 from benchmarks.watch import BackboneWatch
-from dac.config import Params, Phase, Run
+from dac.config import Params, Phase, Run, Stream
 from dac.data.run_data import RunData, policy
 from dac.io.errors import Stopped
 from dac.methods.step import Batch, Clock
@@ -44,7 +44,7 @@ class Lab:
 
     @property
     def unlabeled(self) -> ImageStream:
-        return self.batches.of_pool["unlabeled"]
+        return self.batches.of_pool("unlabeled", Stream("unlabeled"))
 
     @cached_property
     def images(self) -> Tensor:

@@ -4,7 +4,19 @@ Values are in `params.yaml` with their sources; ranges and meanings are here, on
 No torch in this folder: the workflow reads parameters in every job and must stay fast.
 """
 
-from dac.config.base import FIRST_EPOCH_MARK, NUM_SEEDS, Backbone, DataName, Name, Section
+from dac.config.base import (
+    FIRST_EPOCH_MARK,
+    NUM_SEEDS,
+    Backbone,
+    Count,
+    DataName,
+    FirstEpoch,
+    Name,
+    NonNegative,
+    Positive,
+    Probability,
+    Section,
+)
 from dac.config.data import Archive, Data, Download, DownloadSet
 from dac.config.file import File
 from dac.config.methods import (
@@ -55,6 +67,7 @@ __all__ = [
     "Archive",
     "Backbone",
     "CoMatchSettings",
+    "Count",
     "DacSettings",
     "Data",
     "DataName",
@@ -64,6 +77,7 @@ __all__ = [
     "Figure",
     "Figures",
     "File",
+    "FirstEpoch",
     "FixMatchSettings",
     "Forwards",
     "Grid",
@@ -75,15 +89,18 @@ __all__ = [
     "MixMatchSettings",
     "MtcfSettings",
     "Name",
+    "NonNegative",
     "OpenMatchSettings",
     "OspSettings",
     "Params",
     "Phase",
     "Plan",
     "Pool",
+    "Positive",
     "Pretrain",
     "PretrainRun",
     "PretrainSection",
+    "Probability",
     "Run",
     "SafeStudentSettings",
     "Section",

@@ -43,20 +43,24 @@ class Run:
         return everything | {"train": train} | methods
 
     def as_dict(self) -> dict[str, Any]:
-        target, method = self.objective, self.method.method
-        file = {"file": method} if method.endswith(".py") else {}  # other code is another run
-        objective = {} if target is None else {"objective": target.model_dump(mode="json")}
+        objective = {} if self.objective is None else {"objective": _as_dict(self.objective)}
         return {
             "task": {
                 "name": self.task_name,
                 **self.task.model_dump(mode="json", exclude={"train"}),
             },
-            "method": {"name": self.method_name, **file, **self.method.model_dump(mode="json")},
+            "method": {"name": self.method_name, **_as_dict(self.method)},
             **objective,
             "seed": self.seed,
             "data": self.data.model_dump(mode="json"),
             "train": self.train.model_dump(mode="json"),
         }
+
+
+def _as_dict(settings: MethodSettings) -> dict[str, Any]:
+    """The settings, and the file of a method that is not ours: another file is another run."""
+    file = {"file": settings.method} if settings.method.endswith(".py") else {}
+    return file | settings.model_dump(mode="json")
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
 """The network of a run: encoder, optional LayerNorm and method, built by name."""
 
+import sys
+
 import torch
 from torch import Tensor, nn
 
 from dac.config import MethodSettings, Run
-from dac.config.methods import class_of
+from dac.config.methods import SHIPPED, annotated_class, method_module
+from dac.io.errors import UserError
 from dac.io.seeds import generators, seeded
 from dac.methods.base import Method, Sizes
 from dac.methods.parts.banks import StagedBank
@@ -12,6 +15,8 @@ from dac.methods.step import Batch, Clock, Step
 from dac.models import build_backbone
 from dac.models.ema import Ema
 from dac.models.statistics import frozen_statistics
+
+RULES_ADVICE = "override `rules` and return `published`, or make the settings from WithConfidence"
 
 
 class Network(nn.Module):
@@ -47,9 +52,22 @@ class Network(nn.Module):
 
 
 def build_method(settings: MethodSettings, sizes: Sizes, generator: torch.Generator) -> Method:
-    """Return the method of these settings (dac/config/methods/ finds its file)."""
-    method: Method = class_of(settings)(settings, sizes, generator)
-    return method
+    """Return the method of these settings."""
+    return class_of(settings)(settings, sizes, generator)
+
+
+def class_of(settings: MethodSettings) -> type[Method]:
+    """The class in the file that the entry names; without an entry, in the file of the settings."""
+    by_type = {shipped: name for name, shipped in SHIPPED.items()}
+    name = settings.method or by_type.get(type(settings))
+    module = method_module(name) if name else sys.modules[type(settings).__module__]
+    found = annotated_class(module)
+    if not issubclass(found, Method):
+        raise UserError(
+            f"{found.__name__} in {module.__file__} is not a subclass of dac.methods.base.Method; "
+            "see docs/add-a-method.md"
+        )
+    return found
 
 
 def build_network(
@@ -79,4 +97,15 @@ def build_network(
     )
     with seeded(streams["weights"]):
         method = build_method(run.method, sizes, streams["method"])
+    _check_rules(method, run.method_name)
     return Network(backbone, method, feature_layernorm=run.method.feature_layernorm)
+
+
+def _check_rules(method: Method, name: str) -> None:
+    """Evaluation needs the published rule; find out before training that there is none."""
+    try:
+        known = method.rules()
+    except AttributeError as error:
+        raise UserError(f"the rules of {name} cannot be read ({error}); {RULES_ADVICE}") from error
+    if "published" not in known:
+        raise UserError(f"the rules of {name} are {', '.join(known) or 'none'}; {RULES_ADVICE}")

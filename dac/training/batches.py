@@ -80,7 +80,7 @@ class Batches:
         self.labels = torch.from_numpy(data.labels).to(device)
         self.sizes = {"labeled": settings.batch, "unlabeled": settings.mu * settings.batch}
         self.labeled = self._stream(data.labeled_index, settings.batch)
-        self.of_pool: dict[str, ImageStream] = {}
+        self.pool_streams: dict[tuple[str, str, bool], ImageStream] = {}
         self.selections = {m.stream: m for m in method.modules() if isinstance(m, Selection)}
 
     def at(self, step: int) -> Batch:
@@ -115,19 +115,24 @@ class Batches:
     def _drawn(self, name: str, wanted: Stream, step: int) -> Drawn:
         if not wanted.weak and not wanted.strong:
             return Drawn(torch.empty(0, dtype=torch.long, device=self.device), [], [])
-        if name not in self.of_pool:
-            rows = self.data.pool_index
-            if wanted.with_labeled:
-                rows = np.concatenate([rows, self.data.labeled_index])
-            self.of_pool[name] = self._stream(rows, self.sizes[wanted.batch])
         selection = self.selections.get(name)
-        index, images = self.of_pool[name].at(step, None if selection is None else selection.mask)
+        mask = None if selection is None else selection.mask
+        index, images = self.of_pool(name, wanted).at(step, mask)
         policy, draws = self.data.policy, self.streams["unlabeled_views"]
         return Drawn(
             index,
             weak=[weak(images, policy, draws) for _ in range(wanted.weak)],
             strong=[strong(images, policy, draws) for _ in range(wanted.strong)],
         )
+
+    def of_pool(self, name: str, wanted: Stream) -> ImageStream:
+        """The stream of a name; phases may differ in its batch and in what it draws from."""
+        key = (name, wanted.batch, wanted.with_labeled)
+        if key not in self.pool_streams:
+            labeled = [self.data.labeled_index] if wanted.with_labeled else []
+            rows = np.concatenate([self.data.pool_index, *labeled])
+            self.pool_streams[key] = self._stream(rows, self.sizes[wanted.batch])
+        return self.pool_streams[key]
 
     def _stream(self, index: np.ndarray, batch: int) -> ImageStream:
         steps = self.settings.steps_per_epoch

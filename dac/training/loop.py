@@ -98,7 +98,8 @@ def fit(
         step = state.step
         clock = Clock(step, settings.steps_per_epoch, settings.steps)
         if step % settings.steps_per_epoch == 0:
-            network.method.start_epoch(clock, scan)
+            with torch.no_grad():
+                network.method.start_epoch(clock, scan)
         phase = network.method.settings.phase(clock.epoch)
         rate = learning_rate(settings, step)
         for group in optimizer.param_groups:

@@ -7,7 +7,7 @@ FLOPS. Passes come from what the methods draw (dac/config/methods/phase.py), the
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from typing import Any
 
 from dac.config import (
     GRADIENT,
@@ -22,20 +22,29 @@ from dac.config import (
 )
 from dac.config.suites import Key, SuiteResults
 
+_KNOWN: dict[tuple[Any, ...], tuple[Forwards, int]] = {}
+
 
 def forwards_per_step(run: Run, epochs: range | None = None) -> float:
     """Forward passes of images in a step, a backward pass counted as two; mean over epochs."""
     epochs = range(run.train.epochs) if epochs is None else epochs
-    total = _passes(run.method, epochs)[0]
+    total = _passes(run, epochs)[0]
     return run.train.batch * (total.labeled + run.train.mu * total.unlabeled) / len(epochs)
 
 
-@cache
-def _passes(method: MethodSettings, epochs: range) -> tuple[Forwards, int]:
+def _passes(run: Run, epochs: range) -> tuple[Forwards, int]:
     """Sums over the epochs: passes per image of a step, and passes over the pool.
 
     Seeds and tasks share settings, and the workflow asks for the cost of a thousand runs.
     """
+    settings = [part.model_dump_json() for part in (run.method, run.objective) if part is not None]
+    key = (run.method.method, *settings, epochs)
+    if key not in _KNOWN:
+        _KNOWN[key] = _count_passes(run.method, epochs)
+    return _KNOWN[key]
+
+
+def _count_passes(method: MethodSettings, epochs: range) -> tuple[Forwards, int]:
     phases = [method.phase(epoch) for epoch in epochs]
     forwards = [phase.forwards() for phase in phases]
     labeled, unlabeled = (sum(getattr(f, n) for f in forwards) for n in ("labeled", "unlabeled"))
@@ -46,7 +55,7 @@ def train_hours(params: Params, run: Run) -> float:
     """GPU hours of training one run, evaluations during training included."""
     plan, train = params.file.plan, run.train
     method = params.file.methods[run.method_name].method
-    passes = _passes(run.method, range(train.epochs))[1] * plan.train_images[run.task.data]
+    passes = _passes(run, range(train.epochs))[1] * plan.train_images[run.task.data]
     evaluations = train.steps / train.evaluate_every * plan.test_images[run.task.data]
     steps = train.steps * forwards_per_step(run) * plan.step_over_floor.get(method, 1.0)
     return _hours(params, train.backbone, run.data.size, steps + evaluations + passes)

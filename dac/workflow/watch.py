@@ -43,18 +43,19 @@ MEANING = {
 class Training:
     """The runs of a suite and how far each of them is."""
 
-    params: Params
-    keys: list[Key]
+    steps: dict[Key, int]
+    """Steps that every run takes."""
     folder: Path = Path("runs")
 
-    def steps(self, key: Key) -> int:
-        return self.params.run(key.task, key.method, key.seed).train.steps
+    @classmethod
+    def of(cls, params: Params, keys: list[Key]) -> "Training":
+        return cls({key: params.run(key.task, key.method, key.seed).train.steps for key in keys})
 
     def done(self, key: Key) -> int:
         """Steps of a run so far, from the last progress line of its log."""
         place = self.folder / key.folder
         if (place / "model.pt").exists():
-            return self.steps(key)
+            return self.steps[key]
         with suppress(OSError):
             found = STEP.findall((place / "train.log").read_text())
             return int(found[-1]) if found else 0
@@ -62,13 +63,13 @@ class Training:
 
     def note(self, done: dict[Key, int]) -> str:
         """How many runs are finished, and those under way."""
-        finished = sum(done[key] == self.steps(key) for key in self.keys)
+        finished = sum(done[key] == steps for key, steps in self.steps.items())
         active = [
             f"{key.method} seed {key.seed} at step {done[key]}"
-            for key in self.keys
-            if done[key] < self.steps(key) and (self.folder / key.folder / "train.log").exists()
+            for key, steps in self.steps.items()
+            if done[key] < steps and (self.folder / key.folder / "train.log").exists()
         ]
-        return ", ".join([f"{finished} of {len(self.keys)} runs", *active[:2]])
+        return ", ".join([f"{finished} of {len(self.steps)} runs", *active[:2]])
 
 
 def main() -> None:
@@ -83,7 +84,7 @@ def main() -> None:
     log.parent.mkdir(exist_ok=True)
     keys = suites.all_runs(results.grids().values())
     say(f"building the suite {options.suite}: {len(keys)} runs; details in {log}")
-    build(options.suite, Training(params, keys), log)
+    build(options.suite, Training.of(params, keys), log)
     for text in (*tables(params, results), *meaning(options.suite)):
         print(text)
 
@@ -92,26 +93,25 @@ def build(suite: str, training: Training, log: Path) -> None:
     """Run Snakemake to its end and show how far training is."""
     profile = ["--profile", "workflow/profiles/local", "--nocolor"]
     command = [sys.executable, "-m", "snakemake", *profile, "--config", f"suite={suite}"]
-    total = sum(map(training.steps, training.keys))
-    began = {key: training.done(key) for key in training.keys}
-    shown = Progress("training", total, done=sum(began.values()), unit=" steps")
+    total = sum(training.steps.values())
+    shown = Progress("training", total, done=sum(map(training.done, training.steps)), unit=" steps")
     with log.open("w") as file:
         job = subprocess.Popen([*command, "--", "all", "report"], stdout=file, stderr=file)
         try:
             while job.poll() is None:
-                done = {key: training.done(key) for key in training.keys}
+                done = {key: training.done(key) for key in training.steps}
                 if sum(done.values()) < total:
                     shown.update(sum(done.values()), training.note(done))
                 time.sleep(SECONDS)
         except KeyboardInterrupt:
             job.wait()  # Snakemake has the signal, too, and stops its jobs
             raise
+        finally:
+            job.terminate()  # does nothing to a process that has ended
     if job.returncode:
         last = "\n".join(log.read_text().splitlines()[-TAIL:])
-        raise RunFailed(
-            f"Snakemake ended with {job.returncode}; all of its output is in {log}:\n{last}"
-        )
-    shown.update(total, f"{len(training.keys)} runs")
+        raise RunFailed(f"Snakemake ended with {job.returncode}; all it said is in {log}:\n{last}")
+    shown.update(total, f"{len(training.steps)} runs")
 
 
 def tables(params: Params, results: suites.SuiteResults) -> Iterator[str]:

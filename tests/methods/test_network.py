@@ -7,8 +7,11 @@ from torch import Tensor
 from toy_runs import METHODS, Toy, toy_run
 
 from dac.config.methods import SHIPPED
+from dac.io.errors import UserError
 from dac.methods.base import Sizes
+from dac.methods.fixmatch import FixMatch
 from dac.methods.network import build_method
+from dac.methods.parts.rules import Rule, at_least
 from dac.models.ema import Ema
 
 
@@ -40,6 +43,31 @@ def test_average_of_a_method_covers_its_heads() -> None:
     toy = Toy(toy_run("dac"))
     assert set(Ema(toy.network, 0.9).average) == {n for n, _ in toy.network.named_parameters()}
     assert "method.heads.linear.weight" in toy.ema.average
+
+
+class NoRule(FixMatch):
+    def rules(self) -> dict[str, Rule]:
+        return {}
+
+
+class WrongRule(FixMatch):
+    def rules(self) -> dict[str, Rule]:
+        return {"published": at_least(self.settings.reject_beneath)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (NoRule, "the rules of fixmatch are none; override `rules`"),
+        (WrongRule, r"the rules of fixmatch cannot be read \(.*reject_beneath"),
+    ],
+)
+def test_a_method_without_a_published_rule_is_refused_before_training(
+    kind: type[FixMatch], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dac.methods.network.class_of", lambda settings: kind)
+    with pytest.raises(UserError, match=message):
+        Toy(toy_run("fixmatch"))
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -223,5 +223,5 @@ def test_second_labeled_view_leaves_the_unlabeled_views_unchanged(pictures: np.n
 def test_labeled_only_reads_no_pool(pictures: np.ndarray) -> None:
     source = batches(pictures, ViewCounts(labeled=1, weak=0, strong=0), 1)
     batch = source.at(0)
-    assert source.of_pool == {}
+    assert source.pool_streams == {}
     assert batch.u_weak == batch.u_strong == [] and len(batch.u_index) == 0

@@ -84,6 +84,20 @@ def batches(**train: int) -> Batches:
     return Batches(data(), settings, Chooser(), generators(1), CPU)
 
 
+def test_a_stream_may_change_its_batch_between_phases_and_resume_alike() -> None:
+    def changing(epoch: int) -> Phase:
+        one = Stream("labeled", weak=1) if epoch == 0 else Stream("unlabeled", weak=1)
+        return Phase(shared=ViewCounts(labeled=1), streams={"one": one})
+
+    undisturbed, resumed = batches(), batches()
+    for source in (undisturbed, resumed):
+        source.method.settings = SimpleNamespace(phase=changing)
+    first = undisturbed.at(0).more["one"]
+    before, after = (b.at(STEPS_PER_EPOCH).more["one"] for b in (undisturbed, resumed))
+    assert len(first.index) == BATCH and len(before.index) == BATCH * MU
+    assert torch.equal(before.index, after.index)
+
+
 # --- selected streams ---------------------------------------------------------------------------
 
 
@@ -149,8 +163,9 @@ def test_positions_below_the_pools_size_are_of_the_pool_and_the_others_labeled()
 def test_all_streams_share_one_copy_of_the_images() -> None:
     source = batches()
     source.at(STEPS_PER_EPOCH)
-    assert {flow.images for flow in (source.labeled, *source.of_pool.values())} == {source.images}
-    assert {name: flow.batch for name, flow in source.of_pool.items()} == {
+    flows = (source.labeled, *source.pool_streams.values())
+    assert {flow.images for flow in flows} == {source.images}
+    assert {name: flow.batch for (name, *_), flow in source.pool_streams.items()} == {
         "unlabeled": BATCH * MU, "inliers": BATCH * MU, "both": BATCH * MU, "more": BATCH,
     }  # fmt: skip
 

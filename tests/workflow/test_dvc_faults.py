@@ -151,7 +151,7 @@ def test_a_damaged_object_of_the_cache_that_dvc_believes_is_found_by_us(
     damage(bad, 0o444)  # the mode that DVC itself gives
     (project.folder / TABLE).unlink()
     project.dvc("pull")
-    assert project.text(TABLE).endswith("!"), "DVC looks by itself now: dac.cache_check can go"
+    assert project.text(TABLE).endswith("!"), "DVC looks by itself now: drop our cache check"
     assert project.dvc("status").strip() == UP_TO_DATE
     said = project.call(sys.executable, "-m", "dac.workflow.cache_check", code=1)
     assert f"{bad.relative_to(project.folder)}: its content has the MD5" in said

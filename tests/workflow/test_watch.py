@@ -24,7 +24,7 @@ def folder_of(top: Path, key: Key) -> Path:
 
 
 def test_steps_of_a_run_come_from_the_last_line_of_its_log(tmp_path: Path) -> None:
-    training = Training(PARAMS, [KEY, OTHER], tmp_path / "runs")
+    training = Training({KEY: 500, OTHER: 500}, tmp_path / "runs")
     assert training.done(KEY) == 0
     log = folder_of(tmp_path, KEY) / "train.log"
     log.write_text("on vm, GPU none\n")
@@ -32,8 +32,8 @@ def test_steps_of_a_run_come_from_the_last_line_of_its_log(tmp_path: Path) -> No
     log.write_text("x 100 steps/500 steps 20%, loss 2\nx 300 steps/500 steps 60%, loss 1\n")
     assert training.done(KEY) == 300
     (folder_of(tmp_path, OTHER) / "model.pt").touch()
-    assert training.done(OTHER) == training.steps(OTHER) == 500
-    done = {key: training.done(key) for key in training.keys}
+    assert training.done(OTHER) == 500
+    done = {key: training.done(key) for key in training.steps}
     assert training.note(done) == "1 of 2 runs, dac seed 1 at step 300"
 
 
@@ -53,7 +53,7 @@ def test_a_failure_names_the_log_and_shows_its_end(
     pretended(monkeypatch, tmp_path, "seq 100; echo the disk is full >&2; exit 3")
     log = tmp_path / "demo.log"
     with pytest.raises(RunFailed, match=rf"(?s)ended with 3.*{log}.*the disk is full"):
-        watch.build("demo", Training(PARAMS, [KEY], tmp_path / "runs"), log)
+        watch.build("demo", Training({KEY: 500}, tmp_path / "runs"), log)
     assert log.read_text().startswith("1\n2\n"), "all of it is kept"
 
 
@@ -62,7 +62,7 @@ def test_snakemake_is_asked_for_the_suite_and_its_report(
 ) -> None:
     folder_of(tmp_path, KEY)
     pretended(monkeypatch, tmp_path, f'echo "$@"; touch runs/{KEY.folder}/model.pt')
-    watch.build("demo", Training(PARAMS, [KEY]), tmp_path / "demo.log")
+    watch.build("demo", Training.of(PARAMS, [KEY]), tmp_path / "demo.log")
     assert (tmp_path / "demo.log").read_text() == (
         "-m snakemake --profile workflow/profiles/local --nocolor --config suite=demo"
         " -- all report\n"

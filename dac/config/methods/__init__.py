@@ -73,7 +73,7 @@ def settings_of(method: str) -> type[MethodSettings]:
         return SHIPPED[method]
     advice = "see docs/add-a-method.md"
     try:
-        found = get_type_hints(method_class(method_module(method))).get("settings")
+        found = get_type_hints(annotated_class(method_module(method))).get("settings")
     except NameError as error:
         message = f"the annotations of {method!r} cannot be read ({error}); {advice}"
         raise UserError(message) from error
@@ -83,14 +83,6 @@ def settings_of(method: str) -> type[MethodSettings]:
             f"of dac.config.MethodSettings; {advice}"
         )
     return found
-
-
-def class_of(settings: MethodSettings) -> type[Any]:
-    """Return the `Method` class for these settings. Imports torch."""
-    by_type = {shipped: name for name, shipped in SHIPPED.items()}
-    if name := settings.method or by_type.get(type(settings)):
-        return method_class(method_module(name))
-    return method_class(sys.modules[type(settings).__module__])  # settings built by hand
 
 
 def method_module(method: str) -> ModuleType:
@@ -122,20 +114,19 @@ def _from_path(path: Path) -> ModuleType:
     return module
 
 
-def method_class(module: ModuleType) -> type[Any]:
-    """Return the one subclass of `Method` in a file."""
-    base = import_module("dac.methods.base").Method
+def annotated_class(module: ModuleType) -> type[Any]:
+    """The one class of a file that annotates `settings`: its method."""
     found = [
         value
         for value in vars(module).values()
         if isinstance(value, type)
-        and issubclass(value, base)
         and value.__module__ == module.__name__
+        and "settings" in vars(value).get("__annotations__", {})
     ]
     if len(found) != 1:
         raise UserError(
-            f"{module.__file__} defines {len(found)} subclasses of dac.methods.base.Method, "
-            "expected one; see docs/add-a-method.md"
+            f"{module.__file__} has {len(found)} classes with an annotation `settings: ...`, "
+            "expected one, the method; see docs/add-a-method.md"
         )
     return found[0]
 
@@ -158,6 +149,5 @@ __all__ = [
     "SoftMatchSettings",
     "SsbSettings",
     "UAGregSettings",
-    "class_of",
     "settings_of",
 ]

@@ -1,6 +1,6 @@
 """Settings that every method has."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import PrivateAttr
 
@@ -21,6 +21,11 @@ class MethodSettings(Section):
     """Weak views of every labeled image per step."""
     feature_layernorm: bool
     """LayerNorm between the pooled feature and everything that reads it."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **more: Any) -> None:
+        if taken := {"method", "name", "file"} & cls.model_fields.keys():
+            raise TypeError(f"{cls.__name__} has the field {min(taken)!r}, a name that is taken")
 
     @property
     def method(self) -> str:

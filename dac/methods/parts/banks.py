@@ -26,6 +26,7 @@ class StagedBank(nn.Module):
     def stage(self, *rows: Any) -> None:
         self.staged = rows
 
+    @torch.no_grad()
     def commit(self) -> None:
         if self.staged is not None:
             self.write(*self.staged)

@@ -3,17 +3,14 @@
 # B labeled batch, U unlabeled batch, C known classes, n = B + 2 U rows
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from dac.io.device import send
-
-if TYPE_CHECKING:  # dac.methods imports this file
-    from dac.methods.base import Method
-    from dac.methods.step import Step
+from dac.methods.base import Method
+from dac.methods.step import Step
 
 
 def sharpen(p: Tensor, temperature: float) -> Tensor:
@@ -46,7 +43,7 @@ def draw_mix(rows: int, alpha: float, generator: torch.Generator, device: torch.
 
 
 @torch.no_grad()
-def guess(method: "Method", step: "Step", views: list[Tensor], temperature: float) -> Tensor:
+def guess(method: Method, step: Step, views: list[Tensor], temperature: float) -> Tensor:
     """Sharpened mean prediction over the views of an image, U x C; statistics stay unchanged."""
     each = [method.logits(step.encode(view, frozen=True)).float().softmax(dim=1) for view in views]
     return sharpen(torch.stack(each).mean(dim=0), temperature)
@@ -72,7 +69,7 @@ class Mixed:
 
 
 def guess_and_mix(
-    method: "Method", step: "Step", generator: torch.Generator, *, interleaved: bool
+    method: Method, step: Step, generator: torch.Generator, *, interleaved: bool
 ) -> Mixed:
     """Guess the labels of both weak views, mix everything and run the network on it."""
     s, views, y = method.settings, step.batch.u_weak, step.batch.y
@@ -83,8 +80,8 @@ def guess_and_mix(
 
 
 def forward_mixed(
-    method: "Method",
-    step: "Step",
+    method: Method,
+    step: Step,
     views: list[Tensor],
     guessed: Tensor,
     mix: Mix,

@@ -6,15 +6,12 @@ A head gives 2 C logits; row 0 says "not mine", row 1 "mine", and the two sum to
 # B batch, C known classes
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:  # dac.methods imports this file
-    from dac.methods.base import Method
-
+from dac.methods.base import Method
 
 CLAIMED = 0.5  # above this, "mine" is the larger of a detector's two probabilities
 
@@ -41,7 +38,7 @@ class Detectors:
         return self.log_in.gather(1, classes[:, None]).squeeze(1).exp()
 
 
-def claims(method: "Method", detectors: nn.Module, features: Tensor) -> Tensor:
+def claims(method: Method, detectors: nn.Module, features: Tensor) -> Tensor:
     """a_in of the predicted class, the score of OpenMatch and SSB: B x d -> B."""
     predicted = method.logits(features).argmax(dim=1)
     return Detectors.of(detectors(features)).inlier(predicted)

@@ -24,6 +24,9 @@ class Rule:
     threshold: Threshold | None = None
     accepts: Accepts | None = None
 
+    def __post_init__(self) -> None:
+        assert (self.threshold is None) != (self.accepts is None), "one of the two"
+
 
 def at_least(threshold: float | Tensor) -> Rule:
     """Accept images whose score is at least `threshold`."""

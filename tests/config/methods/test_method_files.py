@@ -7,9 +7,10 @@ from typing import get_type_hints
 import pytest
 from changed_params import PARAMS, RAW, changed, faults, setting
 
-from dac.config.methods import METHODS_FOLDER, SHIPPED, MethodSettings, class_of, settings_of
+from dac.config.methods import METHODS_FOLDER, SHIPPED, MethodSettings, settings_of
 from dac.io.errors import UserError
 from dac.methods.base import Method
+from dac.methods.network import class_of
 
 IMPORTS = """
 from dac.config import FixMatchSettings, MethodSettings, Phase, ViewCounts
@@ -118,14 +119,43 @@ def test_dac_wraps_a_file_only_if_it_weighs_its_samples(toy: str, tmp_path: Path
     assert wrapping(str(weighing)) == []
 
 
+def test_another_file_of_the_objective_is_another_run_of_dac(toy: str, tmp_path: Path) -> None:
+    def identity(path: Path) -> dict:
+        path.write_text(
+            IMPORTS
+            + SETTINGS.replace("    weight:", "    weighs_samples = True\n    weight:")
+            + TOY
+        )
+
+        def change(raw: dict) -> None:
+            raw["methods"]["toy"] = {"method": str(path), "settings": VALUES}
+            raw["methods"]["toy+dac"] = {"base": "dac", "settings": {"objective": "toy"}}
+
+        return changed(change).run("digits-6-30", "toy+dac", 1).identity()
+
+    first, second = identity(tmp_path / "a.py"), identity(tmp_path / "b.py")
+    assert first["objective"].pop("file") != second["objective"].pop("file")
+    assert first == second
+
+
+@pytest.mark.parametrize("name", ["method", "name", "file"])
+def test_a_setting_may_not_have_a_name_that_the_run_uses(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "taken.py"
+    path.write_text(IMPORTS + SETTINGS + f"    {name}: str\n" + TOY)
+    with pytest.raises(
+        UserError, match=f"ToySettings has the field '{name}', a name that is taken"
+    ):
+        settings_of(str(path))
+
+
 WRONG = {
     "a file that raises": ("1 / 0", r"cannot be imported \(ZeroDivisionError: division by zero\)"),
     "a file with a slip": ("def f(:", r"cannot be imported \(SyntaxError"),
     "a file that needs a missing package": ("import no_such_package", "No module named 'no_such"),
-    "no method": (IMPORTS + SETTINGS, "defines 0 subclasses of dac.methods.base.Method"),
-    "an imported method": ("from dac.methods.fixmatch import FixMatch", "defines 0 subclasses"),
-    "two methods": (IMPORTS + SETTINGS + TOY + SECOND, "defines 2 subclasses of"),
-    "no annotation": (IMPORTS + "class Toy(Method):\n    pass", ONE_ANNOTATION),
+    "no method": (IMPORTS + SETTINGS, "has 0 classes with an annotation"),
+    "an imported method": ("from dac.methods.fixmatch import FixMatch", "has 0 classes"),
+    "two methods": (IMPORTS + SETTINGS + TOY + SECOND, "has 2 classes with an annotation"),
+    "no annotation": (IMPORTS + "class Toy(Method):\n    pass", "has 0 classes with an annotation"),
     "another annotation": (IMPORTS + "class Toy(Method):\n    settings: int", ONE_ANNOTATION),
 }
 
