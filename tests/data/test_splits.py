@@ -174,6 +174,12 @@ def test_subsets_of_figure_2_share_labels_and_differ_in_the_pool() -> None:
 def test_a_subset_changes_with_the_seed() -> None:
     one, other = make("cifar-50-500-subset-0", 1), make("cifar-50-500-subset-0", 2)
     assert not np.array_equal(one.unlabeled, other.unlabeled)
+    # Outliers have no labels, which would differ by themselves: here only the generator decides.
+    known = known_classes(PARAMS.task("cifar-50-500-subset-0"), 100)
+    is_outlier = relabel(CIFAR100.values, known) >= len(known)
+    outliers = [split.unlabeled[is_outlier[split.unlabeled]] for split in (one, other)]
+    shared = len(np.intersect1d(*outliers))
+    assert abs(shared - 50 * 200 * 200 / 500) < 300  # independent draws, sd about 35
 
 
 @settings(max_examples=40)

@@ -95,6 +95,14 @@ def test_uagreg_is_judged_by_both_thresholds_of_its_model_file(params, root):
     assert not metrics["kept"].items() <= metrics["open"]["memory"].items()
 
 
+def test_the_median_is_of_the_last_evaluations(params, root):
+    run, data, model = finished(params, "fixmatch", root)
+    changed = model | {"closed_accuracies": [0.9, 0.8, 0.1, 0.2, 0.6]}
+    metrics, _ = evaluate(run, data, changed, 3, toy.CPU)
+    assert metrics["closed"]["median_of_last"] == 0.2
+    assert (metrics["closed"]["best"], metrics["closed"]["last"]) == (0.9, 0.6)
+
+
 def test_iomatch_is_judged_by_its_open_heads_argmax_and_has_no_threshold(params, root):
     run, data, model = finished(params, "iomatch", root)
     network = load_network(run, data, model["best"]["network"], toy.CPU)

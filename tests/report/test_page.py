@@ -109,6 +109,12 @@ def test_every_table_and_figure_is_there_with_its_files(page: str, demo: Path) -
     assert "Agreement of every pair of heads on test digits" in page
 
 
+def test_costs_are_sums_of_time_and_maxima_of_memory(page: str) -> None:
+    cells = ("12", "5 min", "32.5 s", "441.0 MB", "9,000 to 9,110")  # of twelve faked runs
+    row = "".join(f"<td>{cell}</td>" for cell in cells)
+    assert f'<th scope="row">digits-6-30</th>{row}' in page
+
+
 def test_captions_speak_of_the_kind_of_figure_they_stand_under(page: str) -> None:
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, re.S)
     words = [" ".join(re.sub("<.*?>", "", caption).split()) for caption in captions]
