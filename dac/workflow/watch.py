@@ -96,7 +96,7 @@ def build(suite: str, training: Training, log: Path) -> None:
     total = sum(training.steps.values())
     shown = Progress("training", total, done=sum(map(training.done, training.steps)), unit=" steps")
     with log.open("w") as file:
-        job = subprocess.Popen([*command, "--", "all", "report"], stdout=file, stderr=file)
+        job = subprocess.Popen([*command, "--", "all", "runs", "report"], stdout=file, stderr=file)
         try:
             while job.poll() is None:
                 done = {key: training.done(key) for key in training.steps}

@@ -65,7 +65,7 @@ def test_snakemake_is_asked_for_the_suite_and_its_report(
     watch.build("demo", Training.of(PARAMS, [KEY]), tmp_path / "demo.log")
     assert (tmp_path / "demo.log").read_text() == (
         "-m snakemake --profile workflow/profiles/local --nocolor --config suite=demo"
-        " -- all report\n"
+        " -- all runs report\n"
     )
     assert "training 500 steps/500 steps 100%, 1 runs" in capsys.readouterr().err
 
