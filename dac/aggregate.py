@@ -9,11 +9,11 @@ parameters than params.yaml asks for counts as missing. runs.csv has a row per f
 metrics.json (for `dvc metrics show`) the means of those cells whose seeds have all finished.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
-from dac.config import DEFAULT_PATH, Grid, Params, Table, load, suites
+from dac.config import Grid, Params, Table, load, suites
+from dac.config.arguments import DEFAULT, command
 from dac.io.errors import UserError, exit_code_of
 from dac.io.files import write_json, write_text
 from dac.io.progress import say
@@ -24,21 +24,17 @@ from dac.results.tables import Comparison, compare, means, published
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.aggregate", description=__doc__.split("\n")[0]
-    )
+    parser = command("aggregate", __doc__, "--runs", "--params")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--suite", help="every table of it; default: the one params.yaml names")
     what.add_argument("--table", help="this table only")
     parser.add_argument("--runs-only", action="store_true", help="no tables")
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("results/so-far"),
-        help="default: a folder apart from the tables that the workflow makes",
+        help=f"folder, apart from the tables that the workflow makes {DEFAULT}",
     )
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
     options = parser.parse_args()
     if options.table and options.runs_only:
         raise UserError("--runs-only is about a suite; give --suite instead of --table")

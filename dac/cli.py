@@ -21,6 +21,7 @@ COMMANDS = {
     "aggregate": ("dac.aggregate", "make tables from finished runs"),
     "report": ("dac.report", "write one HTML page with everything"),
     "plan": ("dac.plan", "print what a suite costs before anything is submitted"),
+    "watch": ("dac.workflow.watch", "build a suite and show how far its runs are"),
     "histogram": ("dac.figures.histogram", "draw scores of inliers and outliers"),
     "heatmap": ("dac.figures.heatmap", "draw the agreement of every pair of heads"),
     "curves": ("dac.figures.curves", "draw metrics along a setting"),

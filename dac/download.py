@@ -1,15 +1,16 @@
 """Stage `download`: the official files of a data set -> `<root>/raw/<set>/`, verified.
 
-python -m dac.download --data NAME [--root data] [--mirror FOLDER] [--extracted FOLDER]
+python -m dac.download --data cifar100 [--mirror FOLDER] [--extracted FOLDER]
 """
 
 import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from dac.config import DEFAULT_PATH, DataName, DownloadSet, load
+from dac.config import DownloadSet, load
+from dac.config.arguments import command
 from dac.data import raw
 from dac.data.download import Job, download
 from dac.data.sources import Sources, patience_of
@@ -25,12 +26,7 @@ NOTHING_TO_DO = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.download", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--data", required=True, choices=get_args(DataName))
-    parser.add_argument("--root", type=Path, default=Path("data"))
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
+    parser = command("download", __doc__, "--data", "--root", "--params")
     parser.add_argument("--mirror", type=Path, help="folder that holds the archives")
     parser.add_argument("--extracted", type=Path, help="folder that holds the extracted files")
     parser.add_argument(

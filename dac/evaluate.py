@@ -6,13 +6,12 @@ Reads model.pt, leaves metrics.json (the numbers), scores.npz (one row per image
 and, for sets of picture files, predictions.csv (file, class or unknown, score) beside it.
 """
 
-import argparse
 import sys
-from pathlib import Path
 
-from dac.config import DEFAULT_PATH, load
+from dac.config import load
+from dac.config.arguments import command
 from dac.data import prepared
-from dac.evaluation.measure import evaluate, predictions
+from dac.evaluation.measure import evaluate, predictions, summary
 from dac.evaluation.network import open_run
 from dac.io.device import choose_device
 from dac.io.errors import exit_code_of
@@ -21,13 +20,7 @@ from dac.io.progress import say
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.evaluate", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--run", type=Path, required=True, help="folder of a finished run")
-    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of the data")
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
-    parser.add_argument("--device", default="auto")
+    parser = command("evaluate", __doc__, "--run", "--root", "--params", "--device")
     options = parser.parse_args()
 
     params = load(options.params)
@@ -42,6 +35,7 @@ def main() -> None:
     identity = model["run"] | {"evaluate": params.evaluation(run)}
     write_json(options.run / "metrics.json", {"run": identity, "metrics": metrics})
     say(f"wrote {options.run / 'metrics.json'}")
+    print(summary(metrics))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,10 @@ embeddings (the projection of methods that have one, else the pooled feature), b
 transform; and outputs.json, its small receipt.
 """
 
-import argparse
 import sys
-from pathlib import Path
 
-from dac.config import DEFAULT_PATH, load
+from dac.config import load
+from dac.config.arguments import command
 from dac.evaluation.network import open_run
 from dac.evaluation.outputs import outputs
 from dac.io.device import choose_device
@@ -21,13 +20,7 @@ from dac.io.progress import say
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.outputs", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--run", type=Path, required=True, help="folder of a finished run")
-    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of the data")
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
-    parser.add_argument("--device", default="auto")
+    parser = command("outputs", __doc__, "--run", "--root", "--params", "--device")
     options = parser.parse_args()
 
     device = choose_device(options.device)

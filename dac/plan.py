@@ -6,11 +6,10 @@ The model is in dac/workflow/cost.py; its assumptions are under `plan:` in param
 below the table.
 """
 
-import argparse
 import sys
-from pathlib import Path
 
-from dac.config import DEFAULT_PATH, Params, load, suites
+from dac.config import Params, load, suites
+from dac.config.arguments import command
 from dac.io.errors import exit_code_of
 from dac.io.text_table import text_table
 from dac.workflow import cost
@@ -45,17 +44,14 @@ def _assumptions(params: Params) -> list[str]:
         f"assumed: the {plan.gpu} sustains {plan.teraflops:g} TFLOPS (not measured)",
         "disk: data and results, without checkpoints of runs under way and DVC's own copy",
         f"counted: GFLOPs of a forward pass per view: {backbones}",
-        f"measured on a CPU: a step over the backbone's share of it: {methods}",
+        f"measured on a CPU: time of a step / time of the backbone in it: {methods}",
         f"jobs ask for {plan.safety:g} times their hours, "
         f"{plan.shortest_job_minutes} to {plan.longest_job_minutes} minutes; longer runs resume",
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m dac.plan", description=__doc__.split("\n")[0])
-    parser.add_argument("--suite", help="default: the suite of the parameter file")
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
-    options = parser.parse_args()
+    options = command("plan", __doc__, "--suite", "--params").parse_args()
     print(describe(load(options.params), options.suite))
 
 

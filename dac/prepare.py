@@ -1,25 +1,20 @@
 """Stage `prepare`: official files or own pictures -> arrays in the prepared format.
 
-python -m dac.prepare --data NAME [--root data] [--pictures FOLDER]
+python -m dac.prepare --data cifar100
+python -m dac.prepare --data folder --pictures FOLDER
 """
 
-import argparse
 import sys
 from pathlib import Path
-from typing import get_args
 
-from dac.config import DEFAULT_PATH, DataName, DownloadSet, load
+from dac.config import DownloadSet, load
+from dac.config.arguments import command
 from dac.data.prepare import prepare
 from dac.io.errors import UserError, exit_code_of
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.prepare", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--data", required=True, choices=get_args(DataName))
-    parser.add_argument("--root", type=Path, default=Path("data"))
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
+    parser = command("prepare", __doc__, "--data", "--root", "--params")
     parser.add_argument("--pictures", type=Path, help="your own pictures, for --data folder")
     arguments = parser.parse_args()
     file = load(arguments.params).file

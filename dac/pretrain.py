@@ -7,12 +7,12 @@ Leaves model.pt (the backbone), history.csv and run.json in --out; stopped and s
 ends with the same bits, as `train` does. Runs with `train.initial: simsiam` start from model.pt.
 """
 
-import argparse
 import sys
 from pathlib import Path
 from typing import get_args
 
-from dac.config import DEFAULT_PATH, Backbone, DataName, load
+from dac.config import Backbone, load
+from dac.config.arguments import command
 from dac.data import prepared
 from dac.io.device import choose_device
 from dac.io.errors import exit_code_of
@@ -22,15 +22,9 @@ from dac.training.state import StopRequest
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.pretrain", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--data", required=True, choices=get_args(DataName))
-    parser.add_argument("--backbone", required=True, choices=get_args(Backbone))
+    parser = command("pretrain", __doc__, "--data", "--root", "--params", "--device")
+    parser.add_argument("--backbone", required=True, choices=get_args(Backbone), help="a network")
     parser.add_argument("--out", type=Path, required=True, help="folder of the network")
-    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of the data")
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
     options = parser.parse_args()
 
     run = load(options.params).pretrain(options.data, options.backbone)

@@ -5,11 +5,11 @@
 A split is made once and checked completely whenever it is read (dac/data/split_file.py).
 """
 
-import argparse
 import sys
 from pathlib import Path
 
-from dac.config import DEFAULT_PATH, check_seed, load
+from dac.config import check_seed, load
+from dac.config.arguments import command
 from dac.data import prepared
 from dac.data.split_file import default_path, save_or_keep, train_labels
 from dac.data.splits import describe, make, read_published
@@ -18,12 +18,8 @@ from dac.io.progress import say
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m dac.split", description="Make one split.")
-    parser.add_argument("--task", required=True, help="a name under `tasks:` of params.yaml")
-    parser.add_argument("--seed", required=True, type=int)
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
-    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of all data")
-    parser.add_argument("--out", type=Path, help="default: ROOT/splits/TASK/seedSEED.json")
+    parser = command("split", __doc__, "--task", "--seed", "--root", "--params")
+    parser.add_argument("--out", type=Path, help="file (default: ROOT/splits/TASK/seedSEED.json)")
     given = parser.parse_args()
 
     task = load(given.params).task(given.task)

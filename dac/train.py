@@ -6,11 +6,11 @@ Leaves model.pt, history.csv and run.json in --out. During training its state is
 --out/work: started again, however it ended, it continues from there and ends with the same bits.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
-from dac.config import DEFAULT_PATH, load
+from dac.config import load
+from dac.config.arguments import command
 from dac.data.run_data import load_data
 from dac.io.device import choose_device
 from dac.io.errors import exit_code_of
@@ -21,20 +21,9 @@ from dac.training.state import StopRequest
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m dac.train", description=__doc__.split("\n")[0])
-    parser.add_argument("--task", required=True)
-    parser.add_argument("--method", required=True)
-    parser.add_argument("--seed", type=int, required=True)
+    shared = ("--root", "--pretrained", "--params", "--device")
+    parser = command("train", __doc__, "--task", "--method", "--seed", *shared)
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
-    parser.add_argument("--root", type=Path, default=Path("data"), help="folder of the data")
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1 ...")
-    parser.add_argument(
-        "--pretrained",
-        type=Path,
-        default=Path("pretrained"),
-        help="folder of pre-trained networks, DATA/BACKBONE/model.pt, where the task starts there",
-    )
     options = parser.parse_args()
 
     params = load(options.params)

@@ -1,5 +1,7 @@
 """One thread for every test: sums are taken in one order, and parallel workers do not fight."""
 
+import signal
+
 import pytest
 import torch
 import toy
@@ -10,10 +12,17 @@ settings.register_profile("no-clock", deadline=None)  # a busy machine is not a 
 settings.load_profile("no-clock")
 
 
+# A background job of a shell ignores Ctrl-C, and so would the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+# The longest files first, so that no worker ends alone; the second one starts with a file that does
+# not wait for the project that test_dvc.py builds.
+FIRST = ("test_dvc.py", "test_resume.py", "test_dvc_faults.py", "test_workflow.py")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files of minutes first: with two workers a file is one worker's, and none ends alone."""
-    items.sort(key=lambda item: item.parent.get_closest_marker("slow") is None)
+    places = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(FIRST)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

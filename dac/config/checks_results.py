@@ -15,17 +15,17 @@ TAKEN = STAGE_TARGETS | {  # and names of rules, which a table, figure or task c
 
 
 def result_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
-    """Faults of tables, figures and suites: unknown names, duplicates and empty lists."""
+    """Faults of tables, figures and suites: unknown names, duplicates and empty lists. Names of a
+    section that is itself broken are not looked up."""
     tables = mapping(mapping(merged.get("aggregate")).get("tables"))
     figures = mapping(mapping(merged.get("figures")).get("drawn"))
-    methods = mapping(merged.get("methods"))
-    tasks = mapping(merged.get("tasks"))
+    sections = {name: merged.get(name) for name in ("tasks", "methods")}
+    valid = {name: s if isinstance(s, dict) else None for name, s in sections.items()}
     for place, grids in ((("aggregate", "tables"), tables), (("figures", "drawn"), figures)):
         for name, grid in grids.items():
-            lists = {"tasks": tasks, "methods": methods, "seeds": None}
-            yield from under((*place, name), _list_faults(grid, lists))
+            yield from under((*place, name), _list_faults(grid, {**valid, "seeds": None}))
             yield from under((*place, name), _axis_faults(grid))
-    yield from _name_faults(tables, figures, tasks)
+    yield from _name_faults(tables, figures, valid["tasks"] or {})
     suites = mapping(merged.get("suites"))
     chosen = merged.get("suite")
     if isinstance(chosen, str) and chosen not in suites:
@@ -38,7 +38,7 @@ def result_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
 def _list_faults(
     entry: Any, lists: Mapping[str, Collection[Any] | None], may_be_empty: bool = False
 ) -> Iterator[Fault]:
-    """Faults of an entry's lists; None marks a list of numbers, which need not exist elsewhere."""
+    """Faults of an entry's lists; None marks a list whose items need not exist elsewhere."""
     for kind, valid in lists.items():
         items = mapping(entry).get(kind)
         if not isinstance(items, tuple):

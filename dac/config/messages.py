@@ -51,6 +51,8 @@ def _worded(model: type[BaseModel], error: Any) -> Fault:
         return place, f"unknown key{hint(place[-1], _keys(_type_at(model, place[:-1])))}"
     if kind == "missing":
         return place, "missing; add it (the shipped params.yaml has every key)"
+    if kind in ("model_type", "dict_type") and found is None:
+        return place, "expected a mapping, found nothing; indent what belongs to it below it"
     if kind in ("model_type", "dict_type"):
         return place, f"expected a mapping, found {_short(found)}"
     if kind == "literal_error":

@@ -24,6 +24,7 @@ from dac.io.errors import UserError
 from dac.io.suggestions import hint
 
 DEFAULT_PATH = Path("params.yaml")
+MOST_FAULTS = 10  # shown at once
 Entry = TypeVar("Entry")
 
 
@@ -98,8 +99,10 @@ def parse(written: dict[str, Any], path: Path) -> Params:
     lines = [f"{'.'.join(map(str, place))}.base: {text}" for place, text in faults.items() if text]
     lines += find_faults(merged, written, baseless=faults)
     if lines:
-        listed = "\n".join(f"  - {line}" for line in lines)
-        raise UserError(f"{path} has {len(lines)} fault(s):\n{listed}")
+        listed = [f"  - {line}" for line in lines[:MOST_FAULTS]]
+        if len(lines) > MOST_FAULTS:
+            listed.append(f"  and {len(lines) - MOST_FAULTS} more; mend these first")
+        raise UserError("\n".join([f"{path} has {len(lines)} fault(s):", *listed]))
     return Params(path, File.model_validate(merged))
 
 

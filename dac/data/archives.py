@@ -20,7 +20,7 @@ from typing import IO
 from dac.io.disk import free_bytes, write_all, writing
 from dac.io.errors import UserError
 from dac.io.files import CHUNK
-from dac.io.progress import Progress
+from dac.io.progress import MEGABYTES, Progress
 
 Opened = tarfile.TarFile | zipfile.ZipFile
 DAMAGED = (  # raised by the readers for files that are truncated, encrypted or malformed
@@ -47,7 +47,7 @@ def extract(archive: Path, folder: Path) -> None:
     with _opened(archive) as opened:
         targets = _checked(_members(opened), archive, free_bytes(folder))
         total = sum(member.header.size for member in targets.values())
-        progress, done = Progress(f"extract {archive.name}", total, unit="bytes"), 0
+        progress, done = Progress(f"extract {archive.name}", total, unit=MEGABYTES), 0
         for path, member in targets.items():
             _unpack(member, folder / path, archive)
             done += member.header.size

@@ -16,7 +16,7 @@ from typing import Any
 
 from dac.io.disk import write_all, writing
 from dac.io.files import CHUNK
-from dac.io.progress import Progress, say
+from dac.io.progress import MEGABYTES, Progress, say
 
 BUSY = (408, 425, 429)  # the 4xx responses that ask to try again
 
@@ -124,7 +124,7 @@ def _start(response: Any, partial: Path, have: int) -> int:
 
 
 def _store(response: Any, partial: Path, start: int, expected: int | None) -> int:
-    progress = Progress(f"download {partial.stem}", expected or 0, done=start, unit="bytes")
+    progress = Progress(f"download {partial.stem}", expected or 0, done=start, unit=MEGABYTES)
     done = start
     with writing(partial):
         file = partial.open("ab" if start else "wb", buffering=0)

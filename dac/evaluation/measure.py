@@ -12,6 +12,7 @@ from dac.evaluation.decisions import Decision, accepts, decisions
 from dac.evaluation.inference import Outputs, predict
 from dac.evaluation.network import load_network
 from dac.io.files import csv_text
+from dac.io.text_table import text_table
 from dac.metrics import auroc, closed_set_accuracy, open_set_balanced_accuracy, rates
 
 
@@ -46,6 +47,21 @@ def evaluate(
         "kept": _pool_rates(data, kept),
     }
     return metrics, _arrays(data, test, pool, decided["published"])
+
+
+def summary(metrics: dict[str, Any]) -> str:
+    """The main metrics of a run as a table with a row per rule."""
+    rows = [["open-set rule", "balanced accuracy", "inliers accepted", "outliers rejected"]]
+    for name, rule in metrics["open"].items():
+        shown = (rule["balanced_accuracy"], rule["inlier_recall"], rule["outlier_rejection"])
+        rows.append([name.replace("_", " "), *map(_percent, shown)])
+    closed, ranking = _percent(metrics["closed"]["best"]), _percent(metrics["auroc"])
+    above = f"closed-set accuracy {closed}, AUROC {ranking}; percent, test images"
+    return f"{above}\n{text_table(rows, right=True)}"
+
+
+def _percent(share: float) -> str:
+    return "-" if np.isnan(share) else f"{100 * share:.1f}"
 
 
 def predictions(

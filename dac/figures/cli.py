@@ -4,7 +4,6 @@ A run of a figure that is not there (or of other parameters) is named on stderr 
 that half a suite can be looked at; a run given by hand must be there.
 """
 
-import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Any, TypeVar
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure as Picture
 
-from dac.config import DEFAULT_PATH, Figure, Params, load, suites
+from dac.config import Figure, Params, load, suites
+from dac.config.arguments import command
 from dac.config.suites import Key
 from dac.figures.theme import check_kind, save, use_theme, written
 from dac.io.errors import UserError
@@ -67,14 +67,12 @@ class Request:
 
 def ask(kind: str, about: str, *, own_runs: bool = True) -> Request:
     """Read the command line of `python -m dac.figures.<kind>`."""
-    parser = argparse.ArgumentParser(prog=f"python -m dac.figures.{kind}", description=about)
+    parser = command(kind, about, "--runs", "--params")
     chosen = parser.add_mutually_exclusive_group(required=True)
     chosen.add_argument("--figure", help="a name under figures: drawn: of the parameters")
     if own_runs:
         chosen.add_argument("--run", type=Path, nargs="+", default=[], help="folders of runs")
     parser.add_argument("--out", type=Path, nargs="+", required=True, help=".pdf, .svg or .png")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
     options = parser.parse_args()
     for path in options.out:
         check_kind(path)

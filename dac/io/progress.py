@@ -4,6 +4,9 @@ import sys
 import time
 from typing import TextIO
 
+MEGABYTES = " MB"  # the unit of work that is counted in bytes
+SETTLED_SECONDS = 15
+
 
 def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)
@@ -39,10 +42,10 @@ class Progress:
         self._show(done, note, now)
 
     def _show(self, done: int, note: str, now: float) -> None:
-        line = f"{self.what} {_amount(done, self.unit)}/{_amount(self.total, self.unit)}"
+        line = f"{self.what} {self._amount(done)}/{self._amount(self.total)}{self.unit}"
         if self.total:
             line += f" {100 * done / self.total:.0f}%"
-        if done > self.first_done and done < self.total:
+        if self.first_done < done < self.total and self._is_settled(done, now):
             left = (now - self.started) * (self.total - done) / (done - self.first_done)
             line += f", {_clock(left)} left"
         if note:
@@ -55,9 +58,12 @@ class Progress:
             self.stream.write(line + "\n")
         self.stream.flush()
 
+    def _is_settled(self, done: int, now: float) -> bool:
+        """Whether the speed so far says something: the first units include the start-up."""
+        return now - self.started >= SETTLED_SECONDS or done - self.first_done >= self.total / 20
 
-def _amount(count: int, unit: str) -> str:
-    return f"{count / 1e6:.1f} MB" if unit == "bytes" else f"{count}{unit}"
+    def _amount(self, count: int) -> str:
+        return f"{count / 1e6:.1f}" if self.unit == MEGABYTES else str(count)
 
 
 def _clock(seconds: float) -> str:

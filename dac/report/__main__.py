@@ -11,7 +11,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from dac.config import DEFAULT_PATH, load, suites
+from dac.config import load, suites
+from dac.config.arguments import DEFAULT, command
 from dac.io.errors import exit_code_of
 from dac.io.files import write_text
 from dac.io.progress import say
@@ -49,16 +50,13 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.report", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--suite", help="default: the suite of the parameter file")
-    parser.add_argument("--out", type=Path, default=Path("results/report.html"))
-    parser.add_argument("--tables", type=Path, default=Path("results/tables"))
-    parser.add_argument("--figures", type=Path, default=Path("results/figures"))
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--pretrained", type=Path, default=Path("pretrained"))
-    parser.add_argument("--params", type=Path, default=DEFAULT_PATH)
+    parser = command("report", __doc__, "--suite", "--runs", "--pretrained", "--params")
+    for name, default, what in (
+        ("--out", "results/report.html", "the page"),
+        ("--tables", "results/tables", "folder of the tables"),
+        ("--figures", "results/figures", "folder of the figures"),
+    ):
+        parser.add_argument(name, type=Path, default=Path(default), help=f"{what} {DEFAULT}")
     parser.add_argument("--rulegraph", type=Path, help="a dot file, or /dev/stdin")
     parser.add_argument("--date", help="shown instead of the time of the newest run")
     return parser.parse_args()

@@ -120,7 +120,11 @@ def to_text(table: Comparison) -> str:
         header = ["method", *(_one_line(table, table.columns[i]) for i in chosen)]
         rows = [[m, *(_text_cell(cells[i]) for i in chosen)] for m, cells in table.shown().items()]
         parts.append(text_table([header, *rows], rule=True))
-    below = f"mean ± sample standard deviation over {_seeds(table)}, percent; * best of a column"
+    below = f"mean ± sample standard deviation over {_seeds(table)}, percent"
+    if len(table.rows) > 1:
+        below += "; * best of a column"
+    if any(cell.count for cells in table.shown().values() for cell in cells):
+        below += "; n: runs that are there"
     return "\n".join([*parts, below, ""])
 
 

@@ -7,7 +7,6 @@ nothing had happened, and its copy in the workspace counts as up to date. Nothin
 the message says how to repair it.
 """
 
-import argparse
 import json
 import re
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import yaml
 
+from dac.config.arguments import command
 from dac.io.errors import RunFailed, UserError, exit_code_of
 from dac.io.files import digest
 from dac.io.progress import Progress
@@ -25,9 +25,7 @@ LOCK = Path("dvc.lock")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.workflow.cache_check", description=__doc__.split("\n")[0]
-    )
+    parser = command("cache-check", __doc__)
     parser.add_argument("--cache", type=Path, default=Path(".dvc/cache"), help="`dvc cache dir`")
     cache = parser.parse_args().cache
     if not cache.is_dir():

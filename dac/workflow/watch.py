@@ -6,7 +6,6 @@ Shows which run is at which step and how long the rest will take, and ends with 
 text. Everything is Snakemake's work: started again after any interruption, it continues.
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dac.config import DEFAULT_PATH, Params, load, suites
+from dac.config.arguments import command
 from dac.config.suites import Key
 from dac.io.errors import RunFailed, exit_code_of
 from dac.io.progress import Progress, say
@@ -26,15 +26,16 @@ from dac.results.tables import compare, published
 
 SECONDS = 0.5  # between two looks at the logs
 TAIL = 25  # lines of the log that a failure shows
-STEP = re.compile(r" (\d+) steps/\d+ steps")
+STEP = re.compile(r" (\d+)/\d+ steps")
 MEANING = {
     "demo": (
-        "closed: accuracy on the known digits. open: accuracy with all unknown digits as one more "
-        "class,",
-        "under each method's own rule, and under one threshold that never saw the test set "
-        "(inductive).",
-        "A few hundred steps on small digits show that the code works; they say nothing about the "
-        "paper's tables.",
+        "closed: accuracy on the known digits. open: balanced accuracy with all unknown digits as "
+        "one more class,",
+        "by the method's own rule, by a threshold that never saw the test set (inductive), or if "
+        "nothing is rejected.",
+        "AUROC: how well the score tells known from unknown; 50 is chance. A few hundred steps on "
+        "digits show that",
+        "the code works; they say nothing about the paper's tables.",
     )
 }
 
@@ -69,23 +70,21 @@ class Training:
             for key, steps in self.steps.items()
             if done[key] < steps and (self.folder / key.folder / "train.log").exists()
         ]
+        if not finished and not active:
+            return "preparing data"
         return ", ".join([f"{finished} of {len(self.steps)} runs", *active[:2]])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m dac.workflow.watch", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--suite", default="demo")
-    options = parser.parse_args()
+    options = command("watch", __doc__, "--suite").parse_args()
     params = load(DEFAULT_PATH)
     results = suites.results(params, options.suite)
-    log = Path("logs") / f"{options.suite}.log"
+    log = Path("logs") / f"{results.suite}.log"
     log.parent.mkdir(exist_ok=True)
     keys = suites.all_runs(results.grids().values())
-    say(f"building the suite {options.suite}: {len(keys)} runs; details in {log}")
-    build(options.suite, Training.of(params, keys), log)
-    for text in (*tables(params, results), *meaning(options.suite)):
+    say(f"building the suite {results.suite}: {len(keys)} runs; details in {log}")
+    build(results.suite, Training.of(params, keys), log)
+    for text in (*tables(params, results), *meaning(results.suite)):
         print(text)
 
 
@@ -94,15 +93,19 @@ def build(suite: str, training: Training, log: Path) -> None:
     profile = ["--profile", "workflow/profiles/local", "--nocolor"]
     command = [sys.executable, "-m", "snakemake", *profile, "--config", f"suite={suite}"]
     total = sum(training.steps.values())
-    shown = Progress("training", total, done=sum(map(training.done, training.steps)), unit=" steps")
+    done = {key: training.done(key) for key in training.steps}
+    shown = Progress("training", total, done=sum(done.values()), unit=" steps")
     with log.open("w") as file:
         job = subprocess.Popen([*command, "--", "all", "runs", "report"], stdout=file, stderr=file)
         try:
-            while job.poll() is None:
-                done = {key: training.done(key) for key in training.steps}
-                if sum(done.values()) < total:
-                    shown.update(sum(done.values()), training.note(done))
+            while job.poll() is None and sum(done.values()) < total:
+                # A run that starts again has an empty log until it has resumed.
+                done = {key: max(done[key], training.done(key)) for key in done}
+                shown.update(sum(done.values()), training.note(done))
                 time.sleep(SECONDS)
+            if job.poll() is None:
+                say("all runs are trained; evaluation, tables, figures and the report follow")
+            job.wait()
         except KeyboardInterrupt:
             job.wait()  # Snakemake has the signal, too, and stops its jobs
             raise
@@ -111,7 +114,6 @@ def build(suite: str, training: Training, log: Path) -> None:
     if job.returncode:
         last = "\n".join(log.read_text().splitlines()[-TAIL:])
         raise RunFailed(f"Snakemake ended with {job.returncode}; all it said is in {log}:\n{last}")
-    shown.update(total, f"{len(training.steps)} runs")
 
 
 def tables(params: Params, results: suites.SuiteResults) -> Iterator[str]:

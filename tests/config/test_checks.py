@@ -64,6 +64,30 @@ def test_an_unknown_key_is_the_only_fault_it_causes() -> None:
     assert len(faults(setting("tasks/cifar-50-250/num_knwon", 1))) == 1  # 21 tasks derive from it
 
 
+def test_entries_that_lost_their_indentation_are_two_faults_not_one_per_use() -> None:
+    """`methods:` is empty then, and every table and figure names methods that are gone."""
+
+    def unindent(raw: dict[str, Any]) -> None:
+        raw["entropy"], raw["methods"] = raw["methods"], None
+
+    assert faults(unindent) == [
+        "methods: expected a mapping, found nothing; indent what belongs to it below it",
+        "entropy: unknown key; did you mean 'methods'?",
+    ]
+
+
+def test_no_more_than_ten_faults_are_listed() -> None:
+    def rename_all(raw: dict[str, Any]) -> None:
+        raw["methods"] = {f"other-{name}": entry for name, entry in raw["methods"].items()}
+
+    with pytest.raises(UserError) as fault:
+        changed(rename_all)
+    first, *shown, last = str(fault.value).splitlines()
+    total = int(re.search(r"has (\d+) fault", first)[1])
+    assert total > 100 and len(shown) == 10
+    assert last == f"  and {total - 10} more; mend these first"
+
+
 def test_a_key_unlike_any_other_lists_the_valid_ones() -> None:
     assert faults(setting("evaluate/zzz", 1)) == [
         "evaluate.zzz: unknown key; valid: last_evaluations"
@@ -119,7 +143,7 @@ NAN, INF = math.nan, math.inf
         ("prepare/cifar10/size", 33, "33 is more than the stored side of 32"),
         ("prepare/cifar10/pad", 32, "32 cannot be reflected at a side of 32"),
         ("download/timeout_seconds", INF, "input should be a finite number, found inf"),
-        ("download", None, "expected a mapping, found None"),
+        ("download", None, "expected a mapping, found nothing; indent what belongs to it below it"),
         ("tasks/cifar-6-30/num_known", None, "missing; the rule `listed` needs it"),
         ("tasks/cifar-6-30/test_part", "dev", "`dev` exists only for digits, not for cifar10"),
         ("tasks/digits-6-30/num_known", 11, "11, but digits has only 10 classes"),

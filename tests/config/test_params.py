@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def test_unknown_names_and_seeds_are_refused(call: Callable[[], object], message
         call()
 
 
-def test_parameters_load_quickly_and_without_torch() -> None:
+def test_parameters_load_without_torch() -> None:
     code = f"""
 import sys
 from pathlib import Path
@@ -68,9 +67,6 @@ for method in params.file.methods:
 assert "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=PATH.parent)
-    started = time.process_time()
-    config.load(PATH)
-    assert time.process_time() - started < 0.5  # measured: 0.07 s
 
 
 def test_a_file_survives_a_round_trip_through_yaml(tmp_path: Path) -> None:

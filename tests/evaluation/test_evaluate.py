@@ -18,7 +18,7 @@ from dac.data.images import Images
 from dac.evaluate import main
 from dac.evaluation.decisions import accepts, decisions
 from dac.evaluation.inference import Outputs, evaluating, predict
-from dac.evaluation.measure import evaluate, predictions
+from dac.evaluation.measure import evaluate, predictions, summary
 from dac.evaluation.network import load_network
 from dac.methods.parts.rules import Rule
 from dac.runs import checkpoint
@@ -212,6 +212,20 @@ def test_prediction_in_batches_equals_prediction_at_once(params, root):
     assert network.training, "the network is handed back in training mode"
 
 
+def test_the_summary_is_in_percent_and_a_dash_where_there_is_nothing_to_measure():
+    names = ("balanced_accuracy", "inlier_recall", "outlier_rejection")
+    shares = {"published": (0.8267, 0.9, 0.5), "reject_nothing": (float("nan"), 1.0, 0.0)}
+    rules = {rule: dict(zip(names, found, strict=True)) for rule, found in shares.items()}
+    shown = summary({"closed": {"best": 0.944}, "auroc": 0.8789, "open": rules})
+    first, *table = shown.splitlines()
+    assert first == "closed-set accuracy 94.4, AUROC 87.9; percent, test images"
+    assert [line.split()[-3:] for line in table[1:]] == [
+        ["82.7", "90.0", "50.0"],
+        ["-", "100.0", "0.0"],
+    ]
+    assert table[2].startswith("reject nothing ")
+
+
 # --- the stage ----------------------------------------------------------------------------------
 
 
@@ -219,9 +233,11 @@ def stage(run, root, params):
     return called(main, "--run", run, "--root", root, "--params", params.path, "--device", "cpu")
 
 
-def test_the_stage_writes_metrics_and_scores(params, root, dac_run):
+def test_the_stage_writes_metrics_and_scores_and_shows_them(params, root, dac_run, capsys):
     assert stage(dac_run, root, params) == 0
     content = json.loads((dac_run / "metrics.json").read_text())
+    shown = capsys.readouterr().out.splitlines()
+    assert sorted(shown) == sorted(summary(content["metrics"]).splitlines())
     assert content["run"]["method"]["name"] == "dac"
     with np.load(dac_run / "scores.npz", allow_pickle=False) as arrays:
         assert len(arrays["pool_scores"]) == 869 and len(arrays["test_scores"]) == 599

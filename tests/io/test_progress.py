@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from dac.io import progress
-from dac.io.progress import Progress, say
+from dac.io.progress import MEGABYTES, Progress, say
 
 
 class Terminal(io.StringIO):
@@ -58,18 +58,33 @@ def test_work_that_an_earlier_start_has_done_does_not_count_as_speed(clock: list
     assert log.getvalue() == "train 910/1000 91%, 9:00 left\n"
 
 
+def test_the_first_seconds_promise_nothing(clock: list[float]) -> None:
+    """They include the start-up; a twentieth of the work, or a while, is enough."""
+    log = io.StringIO()
+    shown = Progress("train", 1000, stream=log)
+    for seconds, done in ((5, 49), (9, 49), (2, 49)):
+        clock[0] += seconds
+        shown.update(done)
+    assert [line.endswith("left") for line in log.getvalue().splitlines()] == [False, False, True]
+    clock[0], log = 1000.0, io.StringIO()
+    shown = Progress("train", 1000, stream=log)
+    clock[0] += 5
+    shown.update(50)
+    assert log.getvalue() == "train 50/1000 5%, 1:35 left\n"
+
+
 def test_hours_bytes_and_notes_are_written_out(clock: list[float]) -> None:
     log = io.StringIO()
-    shown = Progress("fetch", 10_000_000, unit="bytes", stream=log)
+    shown = Progress("fetch", 10_000_000, unit=MEGABYTES, stream=log)
     clock[0] += 3725
     shown.update(5_000_000, note="slow")
-    assert log.getvalue() == "fetch 5.0 MB/10.0 MB 50%, 1:02:05 left, slow\n"
+    assert log.getvalue() == "fetch 5.0/10.0 MB 50%, 1:02:05 left, slow\n"
 
 
-def test_units_other_than_bytes_follow_the_number(clock: list[float]) -> None:
+def test_other_units_follow_the_numbers(clock: list[float]) -> None:
     log = io.StringIO()
     Progress("train", 2, unit=" steps", stream=log).update(2)
-    assert log.getvalue() == "train 2 steps/2 steps 100%\n"
+    assert log.getvalue() == "train 2/2 steps 100%\n"
 
 
 def test_a_terminal_gets_one_bar_that_is_drawn_over(clock: list[float]) -> None:

@@ -30,12 +30,12 @@ def block(language: str) -> str:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path) -> Path:
     """An empty folder with the recipe's file, its entry in a parameter file, and the digits."""
-    entry = yaml.safe_load(block("yaml"))
-    path = tmp_path / entry["entropy"]["method"]
+    text = (TOP / "params.yaml").read_text()
+    assert text.count("\nmethods:\n") == 1
+    raw = yaml.safe_load(text.replace("\nmethods:\n", f"\n{block('yaml')}"))
+    path = tmp_path / raw["methods"]["entropy"]["method"]
     path.parent.mkdir()
     path.write_text(block("python"))
-    raw = yaml.safe_load((TOP / "params.yaml").read_text())
-    raw["methods"] |= entry
     raw["train"]["by_data"]["digits"] |= TRAIN
     raw["aggregate"]["tables"]["digits"] |= {"methods": ["entropy"], "seeds": [1]}
     raw["suites"] = {"demo": {"tables": ["digits"], "figures": []}}
@@ -102,8 +102,8 @@ def test_one_file_and_one_entry_go_from_the_split_to_a_table_and_the_plan(
 
 
 def test_the_recipe_s_entropy_is_that_of_the_weak_view(folder: Path) -> None:
-    method = yaml.safe_load(block("yaml"))["entropy"]["method"]
-    assert settings_of(method).__name__ == "EntropySettings"
+    entry = yaml.safe_load(block("yaml"))["methods"]["entropy"]
+    assert settings_of(entry["method"]).__name__ == "EntropySettings"
     phase = config.load(folder / "params.yaml").run(TASK, "entropy", 1).method.phase(0)
     assert (phase.drawn.labeled, phase.drawn.weak, phase.drawn.strong) == (1, 1, 0)
     assert (phase.forwards().labeled, phase.forwards().unlabeled) == (3, 3)

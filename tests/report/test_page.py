@@ -115,12 +115,37 @@ def test_costs_are_sums_of_time_and_maxima_of_memory(page: str) -> None:
     assert f'<th scope="row">digits-6-30</th>{row}' in page
 
 
-def test_captions_speak_of_the_kind_of_figure_they_stand_under(page: str) -> None:
+def terms(page: str, section: str) -> dict[str, str]:
+    """The definition list of a section."""
+    start = page.index(f'<section id="section-{section}"')
+    listed = page[start : page.index("</dl>", start)]
+    found = re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", listed, re.S)
+    assert len(dict(found)) == len(found)
+    return {term: " ".join(meaning.split()) for term, meaning in found}
+
+
+def test_the_columns_of_the_suite_are_explained_once(page: str, tmp_path: Path) -> None:
+    columns = terms(page, "tables")
+    assert list(columns) == ["closed", "open", "open, inductive", "open, reject nothing", "AUROC"]
+    assert columns["open"].startswith("Balanced accuracy over the known classes and one class")
+    assert "never sees the test set" in columns["open, inductive"]
+    assert "(n=2) after a value means that only two of its runs are there" in page
+    assert set(terms(write(tmp_path, "paper"), "tables")) == {"closed", "open", "top-1", "top-5"}
+
+
+def test_the_kinds_of_figures_are_explained_once(page: str, tmp_path: Path) -> None:
+    kinds = terms(page, "figures")
+    assert list(kinds) == ["histogram", "heatmap"]
+    assert "inliers blue, outliers red-orange" in kinds["histogram"]
+    assert "One color scale for inliers and outliers." in kinds["heatmap"]
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", page, re.S)
-    words = [" ".join(re.sub("<.*?>", "", caption).split()) for caption in captions]
-    assert len(words) == 2 and all("error bars" not in each for each in words)
-    assert "inliers blue, outliers red-orange" in words[0] and "histogram" in words[0]
-    assert "One color scale for inliers and outliers." in words[1] and "heatmap" in words[1]
+    for kind, caption in zip(kinds, captions, strict=True):
+        assert f"dac.figures.{kind}" in caption
+        assert "inliers" not in caption
+        assert "test digits" not in caption  # the title is the heading
+    paper = write(tmp_path, "paper")
+    assert paper.count("error bars are sample standard deviations") == 1  # of five such figures
+    assert len(terms(paper, "figures")) == 5
 
 
 def test_provenance_counts_runs_by_what_made_them(page: str) -> None:
@@ -223,9 +248,9 @@ def test_names_and_files_are_text_on_the_page(tmp_path: Path) -> None:
     assert not {"script", "b", "i"} & {tag for tag, _ in outline.tags}
     assert not any("onerror" in values for _, values in outline.tags)
     assert all(values["src"].startswith("data:") for tag, values in outline.tags if tag == "img")
-    # twice in the contents, twice as a heading, in both captions, in the parameters, and once each
-    # as device, package, CSV and date
-    assert outline.words.count(evil) == 12
+    # twice in the contents, twice as a heading, in the table's caption, in the parameters, and once
+    # each as device, package, CSV and date
+    assert outline.words.count(evil) == 11
     assert all(word in outline.words for word in ("<b>1", "<i> "))
     assert page.count("&lt;script&gt;</text>") == 1  # the rule
     assert sum(evil in (values.get("alt") or "") for _, values in outline.tags) == 1

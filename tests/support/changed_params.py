@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from dac import config
 from dac.config.yaml_file import read_yaml
@@ -26,7 +27,8 @@ def changed(*changes: Change) -> config.Params:
 def faults(change: Change) -> list[str]:
     """The lines of the message after a change to the shipped file; none if it still loads."""
     try:
-        changed(change)
+        with patch("dac.config.params.MOST_FAULTS", 1_000_000):
+            changed(change)
     except UserError as error:
         first, *lines = str(error).splitlines()
         assert first == f"{PATH} has {len(lines)} fault(s):"

@@ -8,6 +8,7 @@ is cut off), real commands must be used.
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -32,7 +33,9 @@ IMPORTED = (
     *("torch", "torch._dynamo", "pandas", "PIL.Image", "pydantic", "yaml", "sklearn.datasets"),
     *("matplotlib.pyplot", "matplotlib.backends.backend_pdf", "seaborn"),
     *("snakemake.cli", "snakemake.api", "snakemake.report", "smart_open", "yte"),
-    *("dvc.cli.parser", "dvc.repo"),
+    *("snakemake.profiles", "snakemake.storage", "snakemake.report.html_reporter"),
+    *("dvc.cli.parser", "dvc.repo", "dvc.repo.index", "dvc.repo.plots", "dvc.scm", "dvc.rwlock"),
+    *("dvc.cachemgr", "dvc.data_cloud", "dvc.utils.strictyaml", "scmrepo.git", "networkx"),
 )
 CLIENT = """#!{python} -IS
 import json, os, signal, socket, struct, sys
@@ -82,6 +85,7 @@ def _end(server: "subprocess.Popen[bytes]", found: Path) -> None:
 def serve(address: str) -> None:
     for name in IMPORTED:
         importlib.import_module(name)
+    gc.freeze()  # a collection in a child would write to, and so copy, every page it shares
     parent = os.getppid()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
     listener = socket.socket(socket.AF_UNIX)

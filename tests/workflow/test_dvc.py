@@ -73,12 +73,18 @@ def test_plots_are_written_without_a_network(
 
 @pytest.fixture(scope="module")
 def changed(finished_dvc: DvcProject, tmp_path_factory: pytest.TempPathFactory) -> DvcProject:
-    """Built again after another parameter of DAC."""
+    """Built again after another parameter of DAC, an added method and an added figure."""
     project = finished_dvc.copy(tmp_path_factory.mktemp("changed") / "project")
     project.change("methods", "dac", "settings", "lambda_kd", value=0.25)
-    needed = {"train": 2, "evaluate": 2, "figure": 1, **RESULTS}
-    assert project.planned("all") == needed
-    assert project.repro() == needed
+    of_dac = {"train": 2, "evaluate": 2, "figure": 1, **RESULTS}
+    assert project.planned("all") == of_dac
+    methods = ["labeled-only", "fixmatch", "dac"]
+    project.change("aggregate", "tables", "toy", "methods", value=methods)
+    of_models = FIGURE | {"kind": "models", "methods": ["labeled-only"], "seeds": [1, 2]}
+    project.change("figures", "drawn", "toy-models", value=of_models)
+    project.change("suites", "demo", "figures", value=["toy-heads", "toy-models"])
+    added = {"train": 4, "evaluate": 4, "figure": 2, "outputs": 2}
+    assert project.repro() == of_dac | added
     return project
 
 
@@ -87,11 +93,26 @@ def test_a_parameter_of_one_method_rebuilds_its_runs_only(
 ) -> None:
     before, after = finished_dvc.contents(), changed.contents()
     differing = {name for name in before if before[name] != after[name]}
-    assert before.keys() == after.keys() and f"{RUN}/run.json" in differing
+    assert before.keys() < after.keys() and f"{RUN}/run.json" in differing
     assert not any(name.startswith(("data", "runs/digits-6-30/labeled-only")) for name in differing)
     assert '"lambda_kd": 0.25' in changed.text("runs/digits-6-30/dac/seed2/run.json")
     assert changed.dvc("status").strip() == UP_TO_DATE
     assert changed.planned("all") == {}
+
+
+def test_an_added_method_and_an_added_figure_add_only_their_files(
+    finished_dvc: DvcProject, changed: DvcProject
+) -> None:
+    added = changed.contents().keys() - finished_dvc.contents().keys()
+    places = {"/".join(name.split("/")[:3]).partition(".")[0] for name in added}
+    assert places == {
+        "runs/digits-6-30/fixmatch",
+        "runs/digits-6-30/labeled-only",  # its outputs
+        "results/figures/toy-models",
+    }
+    assert all(Path(name).stem == "outputs" for name in added if "/labeled-only/" in name)
+    assert "fixmatch" in changed.text(TABLE)
+    assert (changed.folder / "results/figures/toy-models.pdf").stat().st_size > 1000
 
 
 def test_results_that_came_from_elsewhere_are_taken_as_they_are(
@@ -102,22 +123,6 @@ def test_results_that_came_from_elsewhere_are_taken_as_they_are(
     for name in ("params.yaml", "data", "runs", "results", "provenance"):
         here.run("cp", "-r", "--remove-destination", f"{changed.folder}/{name}", ".")
     assert here.planned("all") == {}
-
-
-def test_an_added_method_and_an_added_figure_add_only_their_jobs(project: DvcProject) -> None:
-    before = project.contents()
-    methods = ["labeled-only", "fixmatch", "dac"]
-    project.change("aggregate", "tables", "toy", "methods", value=methods)
-    of_models = FIGURE | {"kind": "models", "methods": ["labeled-only"], "seeds": [1, 2]}
-    project.change("figures", "drawn", "toy-models", value=of_models)
-    project.change("suites", "demo", "figures", value=["toy-heads", "toy-models"])
-    assert project.repro() == {"train": 2, "evaluate": 2, "outputs": 2, "figure": 1, **RESULTS}
-    after = project.contents()
-    assert all(after[name] == before[name] for name in before if name.startswith(("data", "runs")))
-    assert "fixmatch" in project.text(TABLE)
-    assert (project.folder / "results/figures/toy-models.pdf").stat().st_size > 1000
-    assert project.dvc("status").strip() == UP_TO_DATE
-    assert project.planned("all") == {}
 
 
 def test_comments_rebuild_nothing(project: DvcProject) -> None:

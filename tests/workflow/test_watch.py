@@ -1,5 +1,6 @@
 """`make demo`: a compact progress, a plain table at the end, and the log's name when it fails."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -26,10 +27,11 @@ def folder_of(top: Path, key: Key) -> Path:
 def test_steps_of_a_run_come_from_the_last_line_of_its_log(tmp_path: Path) -> None:
     training = Training({KEY: 500, OTHER: 500}, tmp_path / "runs")
     assert training.done(KEY) == 0
+    assert training.note({KEY: 0, OTHER: 0}) == "preparing data"
     log = folder_of(tmp_path, KEY) / "train.log"
     log.write_text("on vm, GPU none\n")
     assert training.done(KEY) == 0
-    log.write_text("x 100 steps/500 steps 20%, loss 2\nx 300 steps/500 steps 60%, loss 1\n")
+    log.write_text("x 100/500 steps 20%, loss 2\nx 300/500 steps 60%, loss 1\n")
     assert training.done(KEY) == 300
     (folder_of(tmp_path, OTHER) / "model.pt").touch()
     assert training.done(OTHER) == 500
@@ -61,13 +63,28 @@ def test_snakemake_is_asked_for_the_suite_and_its_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder_of(tmp_path, KEY)
-    pretended(monkeypatch, tmp_path, f'echo "$@"; touch runs/{KEY.folder}/model.pt')
+    pretended(monkeypatch, tmp_path, f'echo "$@"; touch runs/{KEY.folder}/model.pt; sleep 1')
     watch.build("demo", Training.of(PARAMS, [KEY]), tmp_path / "demo.log")
     assert (tmp_path / "demo.log").read_text() == (
         "-m snakemake --profile workflow/profiles/local --nocolor --config suite=demo"
         " -- all runs report\n"
     )
-    assert "training 500 steps/500 steps 100%, 1 runs" in capsys.readouterr().err
+    shown = capsys.readouterr().err.splitlines()
+    assert shown[0] == "training 500/500 steps 100%, 1 of 1 runs"
+    assert "figures and the report follow" in shown[1]
+
+
+def test_progress_never_goes_back_when_a_run_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Snakemake empties the log of a run that it starts again, long before the run has resumed."""
+    place = folder_of(tmp_path, KEY)
+    (place / "train.log").write_text("x 300/500 steps 60%, loss 1\n")
+    pretended(monkeypatch, tmp_path, f": > runs/{KEY.folder}/train.log; sleep 2")
+    watch.build("demo", Training({KEY: 500}), tmp_path / "demo.log")
+    assert set(capsys.readouterr().err.splitlines()) == {
+        "training 300/500 steps 60%, 0 of 1 runs, dac seed 1 at step 300"
+    }
 
 
 def test_the_tables_are_plain_text_with_a_star_for_the_best(
@@ -82,8 +99,21 @@ def test_the_tables_are_plain_text_with_a_star_for_the_best(
     assert text.count(" *") == 5 + 1, "one best value per column, and the line that explains it"
 
 
+def test_the_command_ends_with_the_tables_and_their_meaning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = fake(tmp_path, "demo")
+    shutil.copy(TOP / "params.yaml", folder)
+    pretended(monkeypatch, folder, "exit 0")
+    monkeypatch.setattr(sys, "argv", ["watch", "--suite", "demo"])
+    watch.main()
+    out, said = capsys.readouterr()
+    assert "building the suite demo: 15 runs; details in logs/demo.log" in said
+    assert out.startswith("digits: ") and out.endswith("results/report.html\n")
+
+
 def test_the_end_says_what_the_numbers_mean_and_where_everything_is() -> None:
     lines = list(watch.meaning("demo"))
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert "results/figures" in lines[-1] and "results/report.html" in lines[-1]
-    assert all(len(line) <= 110 for line in lines)
+    assert all(len(line) <= 120 for line in lines)
