@@ -46,9 +46,15 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _processor() -> str:
+    """Name, vector instructions and threads of the CPU: sums depend on all three."""
+    instructions, threads = torch.backends.cpu.get_cpu_capability(), torch.get_num_threads()
+    return f"{_processor_name()}, {instructions}, {threads} thread{'s' * (threads > 1)}"
+
+
+def _processor_name() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor() or "cpu"
+        return platform.processor() or "CPU"
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "cpu"
+    return names[0] if names else "CPU"

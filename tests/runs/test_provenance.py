@@ -18,7 +18,9 @@ CPU = torch.device("cpu")
 def test_the_record_has_commit_versions_and_device_and_fits_into_json() -> None:
     found = provenance(CPU)
     assert found["packages"]["torch"] == torch.__version__
-    assert found["device"] and found["host"].startswith("Linux")
+    assert found["host"].startswith("Linux")
+    capability = torch.backends.cpu.get_cpu_capability()
+    assert found["device"].endswith(f", {capability}, 1 thread"), "sums depend on them"
     assert portable(found) == found
 
 
