@@ -6,11 +6,13 @@ BIN := $(VENV)/bin
 # The allocator settings keep large buffers mapped between steps (2x on the training step); jobs of
 # the workflow set them themselves (dac/io/environment.py).
 export OMP_NUM_THREADS ?= 1
+CASES ?= 5000
+SEED ?= 1
 CPU_JOB := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456
 PYTEST := $(CPU_JOB) $(BIN)/python -m pytest
-ALONE := slurm or browser or sshd
+ALONE := slurm or browser or sshd or fuzz
 
-.PHONY: help demo report plan test test-all lint format docs bench lock clean
+.PHONY: help demo report plan test test-all fuzz lint format docs bench lock clean
 
 help:
 	@echo "make demo      train four methods on handwritten digits and show a table (minutes, no network)"
@@ -18,6 +20,7 @@ help:
 	@echo "make plan      what the whole paper costs: runs, jobs, GPU hours, disk"
 	@echo "make test      all tests that need no Slurm, browser or ssh server"
 	@echo "make test-all  the others; what this machine cannot run is skipped with a reason"
+	@echo "make fuzz      hostile inputs: make fuzz CASES=5000 SEED=1"
 	@echo "make lint      ruff, mypy, snakefmt and snakemake --lint"
 	@echo "make docs      the documentation as a site in build/site"
 	@echo "make bench     ratios of our step, augmentation and losses to measured floors"
@@ -26,7 +29,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/python -m dac.workflow.watch --suite demo
 
 report: $(VENV)/.ready
-	@$(BIN)/snakemake --profile workflow/profiles/local --config suite=demo -- report
+	@$(BIN)/snakemake --profile profiles/local --config suite=demo -- report
 	@echo "open results/report.html"
 
 plan: $(VENV)/.ready
@@ -37,6 +40,9 @@ test: $(VENV)/.ready
 
 test-all: $(VENV)/.ready
 	$(PYTEST) -m "$(ALONE)" # one after the other: a machine has one Slurm
+
+fuzz: $(VENV)/.ready
+	@$(CPU_JOB) PYTHONPATH=tests/support $(BIN)/python tests/fuzz/campaign.py --cases $(CASES) --seed $(SEED)
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -10,9 +10,6 @@ from snakemake.utils import min_version
 min_version("9.27")
 
 
-configfile: "params.yaml"
-
-
 include: "workflow/rules/common.smk"
 include: "workflow/rules/download.smk"
 include: "workflow/rules/prepare.smk"
@@ -33,6 +30,11 @@ rule all:
         TARGETS["figures"],
         TARGETS["summary"],
     localrule: True
+
+
+onstart:
+    if workflow.local_exec:
+        stale_lock.say_where(owner)
 
 
 onsuccess:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dac.config import DownloadSet, load
+from dac.config import load
 from dac.config.arguments import command
 from dac.data import raw
 from dac.data.download import Job, download
@@ -41,10 +41,15 @@ def main() -> None:
 def _download_as_asked(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the receipt of the files that are there in the end."""
     settings = load(arguments.params).file.download
-    spec = settings.sets.get(arguments.data, DownloadSet())
+    spec = settings.sets[arguments.data]
     if arguments.data in NOTHING_TO_DO:
         say(NOTHING_TO_DO[arguments.data])
         return raw.receipt(arguments.data, {"note": NOTHING_TO_DO[arguments.data]}, {})
+    if not (spec.archives or spec.files or spec.counts):
+        raise UserError(
+            f"{arguments.params} lists no archives, files or counts of {arguments.data}; add "
+            f"download.sets.{arguments.data} as in the shipped params.yaml"
+        )
     mirror = arguments.mirror or (Path(m) if (m := os.environ.get("DAC_MIRROR")) else None)
     if mirror is not None and not mirror.is_dir():
         raise UserError(

@@ -3,7 +3,10 @@
     python -m dac.evaluate --run runs/cifar-50-500/dac/seed1
 
 Reads model.pt, leaves metrics.json (the numbers), scores.npz (one row per image, for the figures)
-and, for sets of picture files, predictions.csv (file, class or unknown, score) beside it.
+and, for sets of picture files, predictions.csv beside it: part, file, accepted (yes or no), class
+(`unknown` where not accepted), score. A name that a spreadsheet would take for a formula has an
+apostrophe in front; bytes of a name that are not UTF-8 are written as they are
+(docs/own-pictures.md).
 """
 
 import sys
@@ -15,7 +18,7 @@ from dac.evaluation.measure import evaluate, predictions, summary
 from dac.evaluation.network import open_run
 from dac.io.device import choose_device
 from dac.io.errors import exit_code_of
-from dac.io.files import write_arrays, write_json, write_text
+from dac.io.files import write_arrays, write_bytes, write_json
 from dac.io.progress import say
 
 
@@ -31,7 +34,7 @@ def main() -> None:
     files = prepared.load(options.root, run.task.data).files
     listed = predictions(arrays, data.known_names, files(run.task.test_part), files("train"))
     if listed is not None:
-        write_text(options.run / "predictions.csv", listed)
+        write_bytes(options.run / "predictions.csv", listed.encode(errors="surrogateescape"))
     identity = model["run"] | {"evaluate": params.evaluation(run)}
     write_json(options.run / "metrics.json", {"run": identity, "metrics": metrics})
     say(f"wrote {options.run / 'metrics.json'}")

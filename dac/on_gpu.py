@@ -24,6 +24,9 @@ SECONDS_BETWEEN_TRIES = 1.0
 
 def main() -> None:
     command = sys.argv[1:]
+    if command[:1] in (["-h"], ["--help"]):
+        print(f"usage: dac on-gpu COMMAND ...\n\n{__doc__.strip()}")
+        return
     if not command:
         raise UserError("no command given; write `python -m dac.on_gpu COMMAND ...`")
     environment = dict(os.environ)

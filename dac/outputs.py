@@ -1,4 +1,4 @@
-"""Stage `outputs`: what the best network of a finished run says about every test image.
+"""What the best network of a finished run says about every test image.
 
     python -m dac.outputs --run runs/cifar-50-500-subset-0/fixmatch/seed1
 

@@ -7,7 +7,7 @@ python -m dac.prepare --data folder --pictures FOLDER
 import sys
 from pathlib import Path
 
-from dac.config import DownloadSet, load
+from dac.config import load
 from dac.config.arguments import command
 from dac.data.prepare import prepare
 from dac.io.errors import UserError, exit_code_of
@@ -21,7 +21,7 @@ def main() -> None:
     name, pictures = arguments.data, arguments.pictures
     if pictures is not None and name != "folder":
         raise UserError(f"--pictures {pictures} is only for --data folder, not for {name}")
-    spec = file.download.sets.get(name, DownloadSet())
+    spec = file.download.sets[name]
     prepare(arguments.root, name, file.prepare[name], spec, pictures)
 
 

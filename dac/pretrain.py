@@ -11,17 +11,20 @@ import sys
 from pathlib import Path
 from typing import get_args
 
-from dac.config import Backbone, load
-from dac.config.arguments import command
-from dac.data import prepared
-from dac.io.device import choose_device
 from dac.io.errors import exit_code_of
-from dac.io.files import locked
-from dac.training.pretraining import pretrain
-from dac.training.state import StopRequest
+from dac.training.stop import StopRequest
 
 
 def main() -> None:
+    stop = StopRequest()
+    stop.listen()  # first: a signal may come during the imports, which take seconds
+    from dac.config import Backbone, load
+    from dac.config.arguments import command
+    from dac.data import prepared
+    from dac.io.device import choose_device
+    from dac.io.files import locked
+    from dac.training.pretraining import pretrain
+
     parser = command("pretrain", __doc__, "--data", "--root", "--params", "--device")
     parser.add_argument("--backbone", required=True, choices=get_args(Backbone), help="a network")
     parser.add_argument("--out", type=Path, required=True, help="folder of the network")
@@ -30,8 +33,6 @@ def main() -> None:
     run = load(options.params).pretrain(options.data, options.backbone)
     device = choose_device(options.device)
     images = prepared.load(options.root, options.data).part("train").images
-    stop = StopRequest()
-    stop.listen()
     with locked(options.out / "work", "run folder"):
         pretrain(run, images, options.out, device, stop)
 

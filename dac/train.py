@@ -9,18 +9,21 @@ Leaves model.pt, history.csv and run.json in --out. During training its state is
 import sys
 from pathlib import Path
 
-from dac.config import load
-from dac.config.arguments import command
-from dac.data.run_data import load_data
-from dac.io.device import choose_device
 from dac.io.errors import exit_code_of
-from dac.io.files import locked
-from dac.runs.pretrained import load_pretrained
-from dac.training.run import train
-from dac.training.state import StopRequest
+from dac.training.stop import StopRequest
 
 
 def main() -> None:
+    stop = StopRequest()
+    stop.listen()  # first: a signal may come during the imports, which take seconds
+    from dac.config import load
+    from dac.config.arguments import command
+    from dac.data.run_data import load_data
+    from dac.io.device import choose_device
+    from dac.io.files import locked
+    from dac.runs.pretrained import load_pretrained
+    from dac.training.run import train
+
     shared = ("--root", "--pretrained", "--params", "--device")
     parser = command("train", __doc__, "--task", "--method", "--seed", *shared)
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
@@ -35,8 +38,6 @@ def main() -> None:
         source = params.pretrain(run.task.data, run.train.backbone)
         places = ("--root", options.root, "--params", options.params)
         pretrained = load_pretrained(source, options.pretrained, places)
-    stop = StopRequest()
-    stop.listen()
     with locked(options.out / "work", "run folder"):
         train(run, data, options.out, device, stop, pretrained)
 

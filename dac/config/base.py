@@ -1,18 +1,36 @@
-"""Building blocks of every section of `params.yaml`: strict frozen models and scalar types."""
+"""Building blocks of every section of `params.yaml`: strict frozen models and scalar types.
+
+Upper bounds are ten to a thousand times what anybody uses: beyond them is a slip of the keyboard,
+which would otherwise show as an exhausted memory or an endless loop.
+"""
 
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-Positive = Annotated[float, Field(gt=0)]
-NonNegative = Annotated[float, Field(ge=0)]
-Count = Annotated[int, Field(gt=0)]
+MOST, MOST_SIZE, MOST_EPOCHS = 1e6, 10**6, 10**5
+Positive = Annotated[float, Field(gt=0, le=MOST)]
+NonNegative = Annotated[float, Field(ge=0, le=MOST)]
+"""A rate, a weight, a temperature; hours, gigabytes."""
+Few = Annotated[int, Field(gt=0, le=1000)]
+"""Heads, views, threads: each costs as much as the first."""
+Side = Annotated[int, Field(gt=0, le=10**4)]
+"""Side of a square image, in pixels."""
+Size = Annotated[int, Field(gt=0, le=MOST_SIZE)]
+"""Size of what is in memory: a layer, a batch, a bank; or how many classes there are."""
+SizeOrZero = Annotated[int, Field(ge=0, le=MOST_SIZE)]
+Count = Annotated[int, Field(gt=0, le=10**12)]
+"""What is only counted: steps, images, minutes, megabytes."""
+Epochs = Annotated[int, Field(gt=0, le=MOST_EPOCHS)]
 FIRST_EPOCH_MARK = "the first epoch of a phase"
-FirstEpoch = Annotated[int, Field(ge=0), FIRST_EPOCH_MARK]
-"""Training must last longer than this (dac/config/params.py looks for the mark)."""
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*$")]
+FirstEpoch = Annotated[int, Field(ge=0, le=MOST_EPOCHS), FIRST_EPOCH_MARK]
+"""Training must last longer than this (`MethodSettings.first_epochs` looks for the mark)."""
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9+.-]*$", max_length=100)]
 """Name of a task, method, table, figure or suite; it becomes a folder or file name."""
+ONE_LINE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+Line = Annotated[str, Field(pattern=ONE_LINE)]
+"""Text for a cell of a table or a caption: no line break, no other control character."""
 NUM_SEEDS = 2**32  # accepted by NumPy's legacy generator, which draws the splits
 Seed = Annotated[int, Field(ge=0, lt=NUM_SEEDS)]
 DataName = Literal["digits", "cifar10", "cifar100", "imagenet30", "semi-inat-2021", "folder"]

@@ -1,36 +1,70 @@
 """Entries with a `base:`, which give a task or method by its differences from another one."""
 
+import textwrap
+from collections.abc import Collection
 from typing import Any
 
-from dac.config.messages import Place
-from dac.io.suggestions import hint
+from dac.config.messages import Message, Place, mapping, short
+from dac.io.suggestions import Misnamed
+
+MOST_BASES = 100  # one above another
 
 
-def merge_bases(entries: dict[Any, Any], section: str, faults: dict[Place, str]) -> dict[Any, Any]:
+def merge_bases(
+    entries: dict[Any, Any], section: str, faults: dict[Place, Message]
+) -> dict[Any, Any]:
     """Replace every `base: name` by that entry with the differences applied.
 
     `faults` gets an entry per name that cannot be merged, empty if the fault is in the base.
     """
+    merged: dict[Any, Any] = {}
+    heights: dict[Any, int] = {}  # how many bases an entry has, one above another
+    for start in entries:
+        line = _line(start, entries, merged)
+        for name in reversed(line):
+            entry = entries[name]
+            if not isinstance(entry, dict) or "base" not in entry:
+                merged[name], heights[name] = entry, 0
+                continue
+            base = entry["base"]
+            differences = {key: value for key, value in entry.items() if key != "base"}
+            fault = _fault(base, line, entries, heights)
+            if fault is None and ((section, base) in faults or not isinstance(merged[base], dict)):
+                fault = ""
+            if fault is None:
+                below = _less_specific(merged[base], differences)
+                merged[name], heights[name] = _overlay(below, differences), heights[base] + 1
+            else:
+                faults[section, name] = fault
+                merged[name], heights[name] = differences, 0
+    return {name: merged[name] for name in entries}
 
-    def merged(name: Any, seen: tuple[Any, ...]) -> Any:
-        entry = entries[name]
-        if not isinstance(entry, dict) or "base" not in entry:
-            return entry
-        base = entry["base"]
-        differences = {key: value for key, value in entry.items() if key != "base"}
+
+def _line(name: Any, entries: dict[Any, Any], known: Collection[Any]) -> list[Any]:
+    """An entry, its base, the base of that, and so on up to one that is known or has none."""
+    line: dict[Any, None] = {}
+    while name not in known and name not in line:
+        line[name] = None
+        base = mapping(entries[name]).get("base")
         if not isinstance(base, str) or base not in entries:
-            faults.setdefault((section, name), f"{base!r} does not exist{hint(base, entries)}")
-        elif base in seen:
-            circle = " -> ".join(map(str, (*seen[seen.index(base) :], base)))
-            faults.setdefault((section, name), f"{circle} is a cycle; remove one of these bases")
-        else:
-            below = merged(base, (*seen, base))
-            if (section, base) not in faults and isinstance(below, dict):
-                return _overlay(_less_specific(below, differences), differences)
-            faults.setdefault((section, name), "")
-        return differences
+            break
+        name = base
+    return list(line)
 
-    return {name: merged(name, (name,)) for name in entries}
+
+def _fault(
+    base: Any, line: list[Any], entries: dict[Any, Any], heights: dict[Any, int]
+) -> Message | None:
+    """What is wrong with the base of an entry in `line`; `heights` has the entries further up."""
+    if not isinstance(base, str) or base not in entries:
+        return Misnamed(f"{short(base)} does not exist", base, entries)
+    if base not in heights:
+        circle = " -> ".join(map(str, (*line[line.index(base) :], base)))
+        circle = textwrap.shorten(circle, 500, placeholder=" ...")
+        return f"{circle} is a cycle; remove one of these bases"
+    if heights[base] >= MOST_BASES:
+        return f"more than {MOST_BASES} bases, one above another; write this entry out"
+    return None
 
 
 def _less_specific(base: dict[Any, Any], differences: dict[Any, Any]) -> dict[Any, Any]:

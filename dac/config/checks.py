@@ -12,12 +12,12 @@ from pydantic import BaseModel, ValidationError
 from dac.config.checks_results import plan_faults, result_faults
 from dac.config.data import Data
 from dac.config.file import File
-from dac.config.messages import Fault, Place, difference_faults, faults_of, mapping, under
+from dac.config.messages import Fault, Place, difference_faults, faults_of, mapping, short, under
 from dac.config.methods import SHIPPED, MethodEntry, MethodSettings, settings_of
 from dac.config.tasks import CLASSES_PER_SUPERCLASS, SUPERCLASSES, Task, pool_counts
 from dac.config.train import Pretrain, Train
 from dac.io.errors import UserError
-from dac.io.suggestions import hint
+from dac.io.suggestions import Misnamed
 
 Model = TypeVar("Model", bound=BaseModel)
 ENTRIES = ("tasks", "methods")  # the sections whose entries may have a `base`
@@ -27,9 +27,9 @@ OWN_LABELS = ("folder", "semi-inat-2021")  # sets that come with labeled images
 
 def find_faults(
     merged: Mapping[str, Any], written: Mapping[str, Any], baseless: Collection[Place]
-) -> list[str]:
-    """Return a line per fault. `merged` is the file as `written`, with every base merged; entries
-    in `baseless` could not be merged and are not checked further."""
+) -> list[Fault]:
+    """Return every fault with its place. `merged` is the file as `written`, with every base merged;
+    entries in `baseless` could not be merged and are not checked further."""
     faults = [fault for fault in faults_of(File, merged) if not _is_in_entry(fault[0], merged)]
     faults += _defaults_faults(merged, "pretrain", Pretrain)
     faults += _defaults_faults(merged, "train", Train)
@@ -47,14 +47,14 @@ def find_faults(
         faults += under((section,), _entry_faults(sound, written[section], check) if sound else [])
     faults += result_faults(merged)
     faults += plan_faults(merged)
-    return [f"{'.'.join(map(str, place))}: {message}" for place, message in faults]
+    return faults
 
 
 def _defaults_faults(merged: Mapping[str, Any], name: str, model: type[BaseModel]) -> list[Fault]:
     """Faults of a section with defaults and differences per data set."""
     section = mapping(merged.get(name))
-    defaults = mapping(section.get("defaults"))
-    faults = under((name, "defaults"), faults_of(model, defaults)) if defaults else []
+    defaults = mapping(given := section.get("defaults"))  # other than a mapping: see the section
+    faults = under((name, "defaults"), faults_of(model, defaults)) if given is defaults else []
     for data, values in mapping(section.get("by_data")).items():
         faults += under((name, "by_data", data), difference_faults(model, defaults, values))
     return faults
@@ -85,10 +85,11 @@ def _entry_faults(
 ) -> list[Fault]:
     """Return the faults of every entry, except those that it only inherits from its base."""
     found = {name: check(entry) for name, entry in entries.items()}
+    distinct = {name: set(faults) for name, faults in found.items()}
 
     def is_inherited(name: Any, fault: Fault) -> bool:
         base = mapping(written[name]).get("base")
-        return fault in found.get(base, ()) and not _has(written[name], fault[0])
+        return fault in distinct.get(base, ()) and not _has(written[name], fault[0])
 
     return [
         ((name, *fault[0]), fault[1])
@@ -142,7 +143,8 @@ def _objective_faults(settings: Mapping[str, Any], methods: Mapping[Any, Any]) -
     if not isinstance(name, str):
         return
     if name not in methods:
-        yield ("objective",), f"{name!r} does not exist under methods{hint(name, methods)}"
+        text = f"{short(name)} does not exist under methods"
+        yield ("objective",), Misnamed(text, name, methods)
         return
     kind = mapping(methods[name]).get("method")
     if isinstance(kind, str):
@@ -205,7 +207,7 @@ def _known_faults(task: Task, total: int | None) -> Iterator[Fault]:
         if len(set(ids)) != len(ids) or len(ids) != num_known:
             yield ("known",), f"lists {len(set(ids))} different classes, num_known is {num_known}"
         if total is not None and any(not 0 <= i < total for i in ids):
-            yield ("known",), f"has ids outside 0..{total - 1}: {sorted(ids)}"
+            yield ("known",), f"has ids outside 0..{total - 1}: {short(sorted(ids))}"
     elif task.known is not None:
         yield ("known",), f"only the rule `listed` reads it, not `{rule}`; remove it"
     if rule in ("superclasses", "per-superclass"):

@@ -1,17 +1,19 @@
 """Faults of the sections that say what is made from runs: tables, figures, suites, plan."""
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, get_args
 
-from dac.config.base import Backbone
-from dac.config.messages import Fault, mapping, under
+from dac.config.base import Backbone, DataName
+from dac.config.messages import Fault, mapping, short, under
 from dac.config.results import STAGE_TARGETS
-from dac.io.suggestions import hint
+from dac.io.suggestions import Misnamed
 
 TAKEN = STAGE_TARGETS | {  # and names of rules, which a table, figure or task cannot have
     *("all", "aggregate", "download", "evaluate", "figure", "outputs", "prepare", "pretrain"),
     *("report", "split", "table", "train"),
 }
+MOST_RUNS = 10_000  # of a table or a figure; the whole paper has 967
 
 
 def result_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
@@ -25,11 +27,12 @@ def result_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
         for name, grid in grids.items():
             yield from under((*place, name), _list_faults(grid, {**valid, "seeds": None}))
             yield from under((*place, name), _axis_faults(grid))
+            yield from under((*place, name), _size_faults(grid))
     yield from _name_faults(tables, figures, valid["tasks"] or {})
     suites = mapping(merged.get("suites"))
     chosen = merged.get("suite")
     if isinstance(chosen, str) and chosen not in suites:
-        yield ("suite",), f"{chosen!r} does not exist{hint(chosen, suites)}"
+        yield ("suite",), Misnamed(f"{short(chosen)} does not exist", chosen, suites)
     for name, suite in suites.items():
         lists = {"tables": tables, "figures": figures}
         yield from under(("suites", name), _list_faults(suite, lists, may_be_empty=True))
@@ -46,10 +49,18 @@ def _list_faults(
         if not items and not may_be_empty:
             yield (kind,), "is empty; name at least one"
         if len(set(map(repr, items))) != len(items):
-            yield (kind,), f"an item appears twice in {list(items)}"
+            yield (kind,), f"an item appears twice in {short(list(items))}"
         for item in items:
             if valid is not None and isinstance(item, str) and item not in valid:
-                yield (kind,), f"{item!r} does not exist{hint(item, valid)}"
+                yield (kind,), Misnamed(f"{short(item)} does not exist", item, valid)
+
+
+def _size_faults(grid: Any) -> Iterator[Fault]:
+    """Every run is resolved and planned, and becomes several jobs."""
+    lists = [mapping(grid).get(kind) for kind in ("tasks", "methods", "seeds")]
+    runs = math.prod(len(items) for items in lists if isinstance(items, tuple))
+    if runs > MOST_RUNS:
+        yield (), f"{runs:,} runs (tasks x methods x seeds), expected at most {MOST_RUNS:,}"
 
 
 def _axis_faults(grid: Any) -> Iterator[Fault]:
@@ -80,7 +91,7 @@ def _name_faults(
 
 def plan_faults(merged: Mapping[str, Any]) -> Iterator[Fault]:
     """Data sets and backbones without their numbers."""
-    sets = mapping(merged.get("prepare"))
+    sets = [name for name in mapping(merged.get("prepare")) if name in get_args(DataName)]
     needed: dict[str, Collection[Any]] = {
         "gigaflops_per_view": get_args(Backbone),
         "side_of_view": get_args(Backbone),

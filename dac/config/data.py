@@ -1,10 +1,10 @@
 """The sections `download` and `prepare`: where data sets come from and what they look like."""
 
-from typing import Annotated
+from typing import Annotated, get_args
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from dac.config.base import Count, DataName, NonNegative, Positive, Section
+from dac.config.base import Count, DataName, NonNegative, Positive, Section, Side, Size, SizeOrZero
 
 Url = Annotated[str, Field(pattern=r"^https?://[^\s]+$")]
 Md5 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -35,31 +35,43 @@ class DownloadSet(Section):
 
 
 class Download(Section):
-    timeout_seconds: Positive
-    """A connection that is silent for this long counts as dead."""
-    retries: Annotated[int, Field(ge=0)]
+    timeout_seconds: Annotated[float, Field(gt=0, le=3600)]
+    """A connection without an answer, or silent, for this long counts as dead."""
+    slowest_kilobytes_per_second: NonNegative
+    """A connection that is slower, over `timeout_seconds`, counts as dead, too; 0: none is."""
+    retries: Annotated[int, Field(ge=0, le=100)]
     """Further attempts per mirror after the first, each resuming where the last one stopped."""
-    retry_wait_seconds: NonNegative
+    retry_wait_seconds: Annotated[float, Field(ge=0, le=3600)]
     """Wait before the first retry; it doubles with each further one."""
+    longest_hours: Positive
+    """Time for one archive from one mirror, all attempts and waits included."""
+    largest_gigabytes: Positive
+    """Size of the largest archive that is downloaded, where no `size` is given."""
     sets: dict[DataName, DownloadSet]
+    """A set without an entry has nothing to download, as `{}`."""
+
+    @field_validator("sets")
+    @classmethod
+    def _with_every_set(cls, given: dict[DataName, DownloadSet]) -> dict[DataName, DownloadSet]:
+        return {name: DownloadSet() for name in get_args(DataName)} | given
 
 
 class Data(Section):
     """What one data set looks like after `prepare`."""
 
-    num_classes: Count | None
+    num_classes: Size | None
     """Number of classes; None: counted from the folders."""
     train_per_class: Count | None = None
     """Size of the smallest class of the training part, where fixed; bounds labels per class."""
     test_per_class: Count | None = None
     """Size of every class of the test part, where fixed; `prepare` checks it."""
-    side: Count
+    side: Side
     """Side of the stored square training images."""
-    size: Count
+    size: Side
     """Side of the images that the network sees."""
-    pad: Annotated[int, Field(ge=0)]
+    pad: SizeOrZero
     """Reflect padding of the random crop (same-size sets only)."""
     flip: bool
     """Whether to flip horizontally; off for digits, whose mirror images are other symbols."""
-    mean: tuple[float, float, float]
+    mean: tuple[NonNegative, NonNegative, NonNegative]
     std: tuple[Positive, Positive, Positive]

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dac.config.base import FIRST_EPOCH_MARK, NUM_SEEDS, Backbone, DataName
+from dac.config.base import NUM_SEEDS, Backbone, DataName
 from dac.config.bases import merge_bases
 from dac.config.checks import ENTRIES, find_faults
 from dac.config.file import File
-from dac.config.messages import Place
+from dac.config.messages import Message, Place, one_line
 from dac.config.methods import DacSettings, MethodEntry, MethodSettings, settings_of
 from dac.config.results import Suite
 from dac.config.run import EVALUATION_ONLY, PretrainRun, Run
@@ -92,17 +92,17 @@ def load(path: Path = DEFAULT_PATH) -> Params:
 def parse(written: dict[str, Any], path: Path) -> Params:
     """Return the parameters from a file's mappings; `path` names the file in messages."""
     merged = dict(written)
-    faults: dict[Place, str] = {}
+    baseless: dict[Place, Message] = {}
     for section in ENTRIES:
         if isinstance(written.get(section), dict):
-            merged[section] = merge_bases(written[section], section, faults)
-    lines = [f"{'.'.join(map(str, place))}.base: {text}" for place, text in faults.items() if text]
-    lines += find_faults(merged, written, baseless=faults)
-    if lines:
-        listed = [f"  - {line}" for line in lines[:MOST_FAULTS]]
-        if len(lines) > MOST_FAULTS:
-            listed.append(f"  and {len(lines) - MOST_FAULTS} more; mend these first")
-        raise UserError("\n".join([f"{path} has {len(lines)} fault(s):", *listed]))
+            merged[section] = merge_bases(written[section], section, baseless)
+    faults = [((*place, "base"), message) for place, message in baseless.items() if message]
+    faults += find_faults(merged, written, baseless)
+    if faults:
+        listed = [f"  - {one_line(fault)}" for fault in faults[:MOST_FAULTS]]
+        if len(faults) > MOST_FAULTS:
+            listed.append(f"  and {len(faults) - MOST_FAULTS} more; mend these first")
+        raise UserError("\n".join([f"{path} has {len(faults)} fault(s):", *listed]))
     return Params(path, File.model_validate(merged))
 
 
@@ -128,9 +128,8 @@ def _check_phases(
     method: MethodSettings, train: Train, task_name: str, entry: str, path: Path
 ) -> None:
     """Refuse a phase that begins after the last epoch: it would silently never happen."""
-    for name, field in type(method).model_fields.items():
-        first = getattr(method, name)
-        if FIRST_EPOCH_MARK in field.metadata and first >= train.epochs:
+    for name, first in method.first_epochs().items():
+        if first >= train.epochs:
             raise UserError(
                 f"{path} sets, for {task_name} with {entry}, {train.epochs} epochs and {name}: "
                 f"{first}, so a phase of the method would never begin. Train for more epochs or "

@@ -1,19 +1,29 @@
 """The section `plan`: the assumptions of the cost model."""
 
-from dac.config.base import Backbone, Count, DataName, NonNegative, Positive, Section
+from dac.config.base import (
+    Backbone,
+    Count,
+    DataName,
+    Few,
+    Line,
+    NonNegative,
+    Positive,
+    Section,
+    Side,
+)
 
 
 class Plan(Section):
     """The numbers of the cost model behind `dac plan` and the time limits of jobs."""
 
-    gpu: str
+    gpu: Line
     teraflops: Positive
     """Throughput that this GPU is assumed to sustain in fp32 training."""
     gigaflops_per_view: dict[Backbone, Positive]
     """Cost of one forward pass of an image of side `side_of_view`; training takes three."""
-    side_of_view: dict[Backbone, Count]
+    side_of_view: dict[Backbone, Side]
     """Side of that image; cost grows with its square."""
-    step_over_floor: dict[str, Positive]
+    step_over_floor: dict[Line, Positive]
     """Method -> time of its step relative to the forward and backward passes in it, from
     `python -m benchmarks`; 1 for methods that are not listed."""
     train_images: dict[DataName, Count]
@@ -25,7 +35,7 @@ class Plan(Section):
     megabytes_per_run: dict[Backbone, Positive]
     memory_mb: dict[DataName, Count]
     """Main memory of a training job."""
-    threads: dict[DataName, Count]
+    threads: dict[DataName, Few]
     """Cores of a training job."""
     safety: Positive
     """A job's time limit is its expected time times this ..."""

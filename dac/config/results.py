@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dac.config.base import Count, Name, Section, Seed
+from dac.config.base import Count, Few, Line, Name, Section, Seed
 
 STAGE_TARGETS = frozenset(
     {"downloads", "data", "splits", "pretraining", "models", "runs", "tables", "figures", "summary"}
@@ -32,7 +32,7 @@ class Evaluate(Section):
 class Grid(Section):
     """Every task with every method and every seed: the runs of a table or a figure."""
 
-    title: str
+    title: Line
     tasks: tuple[Name, ...]
     methods: tuple[Name, ...]
     """Rows or lines, in this order."""
@@ -42,7 +42,7 @@ class Grid(Section):
 class Table(Grid):
     """One row per method, one column per task and metric."""
 
-    metrics: dict[str, Metric]
+    metrics: dict[Line, Metric]
     """Heading -> metric; published values (dac/results/paper_values.csv) are found by heading."""
 
 
@@ -51,7 +51,7 @@ class Figure(Grid):
     """The module in dac/figures that draws it."""
     x: tuple[Axis, ...] = ()
     """Used by `curves`: settings on the horizontal axis, one row of panels each."""
-    metrics: dict[str, Metric] = {}
+    metrics: dict[Line, Metric] = {}
     """Used by `curves`: one panel each."""
 
 
@@ -60,7 +60,7 @@ class Aggregate(Section):
 
 
 class Figures(Section):
-    histogram_bins: Count
+    histogram_bins: Few
     drawn: dict[Name, Figure]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from dac.config.arguments import command
 from dac.config.file import File
 
 WITH_BASE = ("Task", "MethodEntry")
@@ -40,4 +41,5 @@ def text() -> str:
 
 
 if __name__ == "__main__":
+    command("schema", __doc__).parse_args()
     print(text(), end="")

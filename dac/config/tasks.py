@@ -2,7 +2,7 @@
 
 from typing import Any, Literal
 
-from dac.config.base import Count, DataName, Probability, Section, Seed
+from dac.config.base import Count, DataName, Probability, Section, Seed, Size
 from dac.config.data import Below, Md5
 
 # CIFAR-100: row = coarse label, ids = fine labels; IOMatch encodes the same partition.
@@ -52,7 +52,7 @@ class Task(Section):
     known_rule: Literal["first", "listed", "superclasses", "per-superclass", "all"]
     """How known classes are chosen: the first n ids; `known` itself; whole CIFAR-100 superclasses;
     the first ids of every superclass (correlated outliers); every labeled class."""
-    num_known: Count | None = None
+    num_known: Size | None = None
     """Number of known classes; None with the rule `all`."""
     known: tuple[int, ...] | None = None
     """Class ids of the rule `listed`."""

@@ -8,29 +8,32 @@ from dac.config.base import (
     Backbone,
     Count,
     DataName,
+    Epochs,
+    Few,
     NonNegative,
     Positive,
     Probability,
     Section,
     Seed,
+    Size,
 )
 
 
 class Pretrain(Section):
     """SimSiam without labels, one network per data set and backbone (Table 6)."""
 
-    epochs: Count
-    batch: Count
+    epochs: Epochs
+    batch: Size
     """Images per step; the last incomplete batch of an epoch is dropped."""
     base_lr: Positive
     """lr = base_lr * batch / 256."""
     momentum: Annotated[float, Field(ge=0, lt=1)]
     weight_decay: NonNegative
     """Applied to all parameters, norms and biases included."""
-    hidden: Count | None
+    hidden: Size | None
     """Width of the projector's hidden layers; None: the backbone's feature width."""
-    projection: Count
-    prediction_hidden: Count
+    projection: Size
+    prediction_hidden: Size
     crop_scale: Probability
     """Smallest area of the random resized crop, as a share of the image."""
     seed: Seed
@@ -38,7 +41,7 @@ class Pretrain(Section):
     checkpoint_every: Count
     """Steps between checkpoints."""
     log_every: Count
-    workers: Count
+    workers: Few
 
 
 class PretrainSection(Section):
@@ -48,12 +51,12 @@ class PretrainSection(Section):
 
 class Train(Section):
     backbone: Backbone
-    steps_per_epoch: Count
+    steps_per_epoch: Size
     """An epoch is a counter of this many steps, not a pass over the data."""
-    epochs: Count
-    batch: Count
+    epochs: Epochs
+    batch: Size
     """B, the number of labeled images per step."""
-    mu: Count
+    mu: Few
     """Unlabeled images per step, as a multiple of B."""
     lr: Positive
     momentum: Annotated[float, Field(ge=0, lt=1)]
@@ -67,7 +70,7 @@ class Train(Section):
     """Whether labeled images are also in the unlabeled pool."""
     evaluate_every: Count
     """Steps between closed-set evaluations (also at the last step)."""
-    evaluation_batch: Count
+    evaluation_batch: Size
     checkpoint_every: Count
     log_every: Count
     initial: Literal["random", "simsiam"]
@@ -75,7 +78,7 @@ class Train(Section):
     precision: Literal["fp32", "bf16"]
     compile: bool
     """Whether to run `torch.compile` on the backbone."""
-    workers: Count
+    workers: Few
     """Reader threads for data sets that do not fit on the device."""
 
     @property

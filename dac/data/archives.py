@@ -6,7 +6,9 @@ more bytes than the disk has free. Only names and bytes come out: no owners, mod
 """
 
 import lzma
+import os
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -24,10 +26,27 @@ from dac.io.progress import MEGABYTES, Progress
 
 Opened = tarfile.TarFile | zipfile.ZipFile
 DAMAGED = (  # raised by the readers for files that are truncated, encrypted or malformed
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
-    *(EOFError, OSError, RuntimeError, ValueError, IndexError),
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, RuntimeError, ValueError, LookupError, ArithmeticError, MemoryError),
 )
+NOTES = (  # long names and extended attributes, which tarfile reads into memory
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE),
+)
+LONGEST_NOTE = 1 << 20
+LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes; the second is the limit of most file systems
 AGAIN = "nothing was unpacked. Delete the archive and download it from a source you trust"
+
+
+class Header(tarfile.TarInfo):
+    """Refuses notes of a size that only damage or malice explains."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "Header":
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in NOTES and not 0 <= header.size <= LONGEST_NOTE:
+            raise tarfile.ReadError(f"{header.name!r} has a header of {header.size} bytes")
+        return header
 
 
 @dataclass(frozen=True)
@@ -52,12 +71,30 @@ def extract(archive: Path, folder: Path) -> None:
             _unpack(member, folder / path, archive)
             done += member.header.size
             progress.update(done)
+        _check_end(opened)
 
 
 def is_archive(path: Path) -> bool:
+    return _is_tar(path) or _is_zip(path)
+
+
+def _is_tar(path: Path) -> bool:
+    """Like `tarfile.is_tarfile`, which fails on a compressed file that ends in its first block."""
     try:
-        return tarfile.is_tarfile(path) or zipfile.is_zipfile(path)
-    except DAMAGED:  # a compressed file that ends inside its first block
+        with _open_tar(path):
+            return True
+    except DAMAGED:
+        return False
+
+
+def _open_tar(path: Path) -> tarfile.TarFile:
+    return tarfile.open(path, tarinfo=Header)
+
+
+def _is_zip(path: Path) -> bool:
+    try:
+        return zipfile.is_zipfile(path)
+    except DAMAGED:  # a file in several parts
         return False
 
 
@@ -92,6 +129,9 @@ def _admitted(header: tarfile.TarInfo, archive: Path) -> PurePosixPath:
     path = PurePosixPath(header.name)  # drops `.` parts and doubled slashes
     if filtered.name != header.name or "\\" in header.name or ".." in path.parts:
         raise _refused(archive, header.name, "is not a plain relative name")
+    lengths = [len(os.fsencode(part)) for part in path.parts]
+    if sum(lengths) > LONGEST_NAME or max(lengths, default=0) > LONGEST_PART:
+        raise _refused(archive, f"{header.name[:LONGEST_PART]}...", "has too long a name")
     if not (header.isreg() or header.isdir()) or header.issparse():
         raise _refused(archive, header.name, "is neither a plain file nor a folder")
     if header.size < 0 or (header.isreg() and not path.parts):
@@ -122,15 +162,23 @@ def _unpack(member: Member, target: Path, archive: Path) -> None:
             write_all(file, chunk, target)
 
 
+def _check_end(opened: Opened) -> None:
+    """Read a tar to its end: the checksum of a compressed one stands there, where tarfile stops
+    before; zip files have one for every member."""
+    if isinstance(opened, tarfile.TarFile) and opened.fileobj is not None:
+        while opened.fileobj.read(CHUNK):
+            pass
+
+
 @contextmanager
 def _opened(archive: Path) -> Iterator[Opened]:
     try:
-        is_zip = zipfile.is_zipfile(archive) and not tarfile.is_tarfile(archive)
-        with zipfile.ZipFile(archive) if is_zip else tarfile.open(archive) as opened:
+        with _open_tar(archive) if _is_tar(archive) else zipfile.ZipFile(archive) as opened:
             yield opened
     except DAMAGED as error:
+        reason = str(error) or type(error).__name__
         raise UserError(
-            f"{archive} is damaged or cut short ({error}); delete it and download it again"
+            f"{archive} is damaged or cut short ({reason}); delete it and download it again"
         ) from error
 
 

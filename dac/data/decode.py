@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from dac.data.raw import shown
+from dac.io.errors import reason
+
 Faults = list[str]
 
 
@@ -67,11 +70,11 @@ def _result(path: Path, future: Future[np.ndarray], side: int, faults: Faults) -
     try:
         return future.result()[None]
     except Exception as error:  # PIL's readers raise many types for broken files
-        faults.append(f"{path}: {_reason(error)}")
+        faults.append(f"{shown(path)}: {_reason(error)}")
         return np.zeros((1, 3, side, side), dtype=np.uint8)
 
 
 def _reason(error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
         return "not a picture"
-    return str(error) or type(error).__name__
+    return reason(error)

@@ -10,9 +10,12 @@ from dac.config import Data
 from dac.data import raw
 from dac.data.picture_parts import Row, class_folders, new_set, rows_below
 from dac.data.prepared_writer import NewSet
+from dac.data.raw import reading, shown
 from dac.io.errors import UserError
 from dac.io.files import canonical_hash
+from dac.io.progress import say
 
+PARTS = ("labeled", "unlabeled", "test")
 LAYOUT = (
     "expected labeled/<class>/ (two classes or more), unlabeled/ (any depth) and test/<class>/, "
     "each with pictures"
@@ -21,6 +24,7 @@ LAYOUT = (
 
 def own_pictures(folder: Path, data: Data) -> NewSet:
     check(folder)
+    _say_what_is_left_out(folder)
     known = class_folders(folder / "labeled")
     others = [name for name in class_folders(folder / "test") if name not in known]
     classes = (*known, *others)
@@ -31,36 +35,53 @@ def own_pictures(folder: Path, data: Data) -> NewSet:
 
 
 def check(folder: Path) -> None:
-    """Report every fault of the layout in one message."""
-    if not folder.is_dir():
-        raise UserError(f"--pictures {folder} is not a folder; {LAYOUT}")
+    """Report every fault of the files, or else of the layout, in one message."""
+    with reading(folder):
+        if not folder.is_dir():
+            raise UserError(f"--pictures {shown(folder)} is not a folder; {LAYOUT}")
+    found = {part: raw.listing(folder / part) for part in PARTS}
+    if unreadable := [fault for listing in found.values() for fault in listing.faults]:
+        raise UserError(f"{raw.first_of(unreadable)}; {raw.REPAIR}")
     faults = [
-        f"{name}/ does not exist" if not (folder / name).is_dir() else f"{name}/ has no pictures"
-        for name in ("labeled", "unlabeled", "test")
-        if not raw.files_below(folder / name)
+        f"{part}/ has no pictures" if (folder / part).exists() else f"{part}/ does not exist"
+        for part in PARTS
+        if not found[part].files
     ]
-    for name in ("labeled", "test"):
-        faults += _class_faults(folder / name)
+    for part in ("labeled", "test"):
+        faults += _class_faults(folder / part, found[part].files)
     num_labeled = len(class_folders(folder / "labeled"))
     if num_labeled < 2 and not faults:
         faults.append(f"labeled/ has {num_labeled} class folder(s), expected 2 or more")
     if faults:
-        raise UserError(f"pictures in {folder}: {'; '.join(faults)}; {LAYOUT}")
+        raise UserError(f"pictures in {shown(folder)}: {'; '.join(faults)}; {LAYOUT}")
 
 
 def fingerprint(folder: Path) -> str:
     """Return a hash that changes when a picture is added, removed, renamed or rewritten."""
-    stats = [(name, (folder / name).stat()) for name in raw.files_below(folder)]
+    names = [f"{part}/{name}" for part in PARTS for name in raw.files_below(folder / part)]
+    with reading(folder):
+        stats = [(name, (folder / name).stat()) for name in sorted(names)]
     return canonical_hash([(name, stat.st_size, stat.st_mtime_ns) for name, stat in stats])
 
 
-def _class_faults(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    empty = [name for name in class_folders(folder) if not raw.files_below(folder / name)]
-    stray = [path.name for path in folder.iterdir() if path.is_file() and path.name[0] != "."]
-    return [f"the class folder {folder.name}/{name}/ is empty" for name in empty] + [
-        f"{folder.name}/{name} is outside a class folder" for name in sorted(stray)[:3]
+def _say_what_is_left_out(folder: Path) -> None:
+    with reading(folder):
+        others = sorted({path.name for path in folder.iterdir()} - set(PARTS))
+    others += [f"{part}/{name}" for part in PARTS for name in raw.listing(folder / part).hidden]
+    if others:
+        named = raw.first_of([shown(name) for name in others])
+        say(
+            f"left out {len(others)} file(s) or folder(s) in {shown(folder)}, which are hidden "
+            f"(a leading dot) or not in labeled/, unlabeled/ or test/: {named}"
+        )
+
+
+def _class_faults(folder: Path, files: list[str]) -> list[str]:
+    filled = {name.partition("/")[0] for name in files}
+    empty = [name for name in class_folders(folder) if name not in filled]
+    stray = [name for name in files if "/" not in name]
+    return [f"the class folder {folder.name}/{shown(name)}/ is empty" for name in empty] + [
+        f"{folder.name}/{shown(name)} is outside a class folder" for name in stray[:3]
     ]
 
 

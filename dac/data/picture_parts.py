@@ -4,6 +4,7 @@ File names are kept relative to the part's folder with its name in front
 (`one_class_train/acorn/n12267677_23294.JPEG`), as published lists write them.
 """
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from dac.config import Data
 from dac.data import raw
 from dac.data.decode import Faults, decoded
 from dac.data.prepared_writer import NewPart, NewSet
+from dac.data.raw import reading
 
 UNKNOWN = -1
 
@@ -30,11 +32,12 @@ def rows_below(folder: Path, name: str, label: int = UNKNOWN) -> list[Row]:
 
 
 def class_folders(folder: Path) -> list[str]:
-    if not folder.is_dir():
-        return []
-    return sorted(
-        entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
-    )
+    """Return the names of the folders in `folder`, sorted, without those with a leading dot."""
+    with reading(folder):
+        if not folder.exists():
+            return []
+        with os.scandir(folder) as found:
+            return sorted(entry.name for entry in found if entry.name[0] != "." and entry.is_dir())
 
 
 def new_set(

@@ -141,7 +141,7 @@ def _test_rows(place: Path, path: Path, num_classes: int) -> list[Row]:
 def read_list(path: Path, below: int | None = None) -> dict[str, int]:
     """Read `path label` lines into labels by base name; a line without a label means -1."""
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text().split("\n")  # splitlines() would also break inside odd names
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the list {path} cannot be read ({error}); replace it") from error
     labels: dict[str, int] = {}

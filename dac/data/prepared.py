@@ -2,10 +2,14 @@
 
 `<root>/prepared/<set>/` holds per part `<part>.npy` (uint8, N x 3 x H x W, can be memory-mapped),
 `<part>_labels.npy` (int64 original class ids, -1 where unknown) and, for sets made of picture
-files, `<part>_files.txt` (one name per line). `meta.json` is written last: a folder without it
-counts as empty. Written by `dac/data/prepared_writer.py`.
+files, `<part>_files.json` (a list of names; bytes that are not UTF-8 as Python's surrogateescape).
+`meta.json` describes them: a folder without it counts as empty. Written by
+`dac/data/prepared_writer.py`.
 """
 
+import json
+import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dac.io.errors import UserError
+from dac.io.errors import UserError, reason
 from dac.io.files import digest, read_json
 
 PartName = Literal["train", "test", "dev"]
@@ -64,6 +68,8 @@ class Prepared:
     labeled_count: int | None
     """Where set, the first rows of train are the labeled images and the rest is the pool."""
     meta: dict[str, Any]
+    arriving: Path
+    """Files that wait here belong to the set as well (`dac/data/prepared_writer.py`)."""
 
     def part(self, name: PartName) -> Part:
         """Return images and labels of one part, after checking their files against meta.json."""
@@ -84,10 +90,18 @@ class Prepared:
 
     def files(self, name: PartName) -> tuple[str, ...]:
         """Return the file names of the images, row by row; empty for sets not made of files."""
-        meta = self._part_meta(name).files
-        if meta is None:
+        meta = self._part_meta(name)
+        if meta.files is None:
             return ()
-        return tuple(self._verified(f"{name}_files.txt", meta).read_text().splitlines())
+        path = self._verified(f"{name}_files.json", meta.files)
+        try:
+            names = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise self._unreadable(path, error) from error
+        if not isinstance(names, list) or len(names) != meta.count:
+            count = len(names) if isinstance(names, list) else "no list of"
+            raise self._damaged(path, f"has {count} names, expected {meta.count}, one per image")
+        return tuple(names)
 
     def verify(self) -> None:
         """Check every file of every part; a UserError names the first damaged one."""
@@ -103,13 +117,21 @@ class Prepared:
 
     def _verified(self, file_name: str, meta: _FileMeta) -> Path:
         path = self.folder / file_name
-        if not path.is_file():
-            raise self._damaged(path, "is missing")
-        size = path.stat().st_size
-        if size != meta.bytes:
-            raise self._damaged(path, f"holds {size} bytes, expected {meta.bytes}")
-        if size <= HASHED_UP_TO and _digest_once(path, path.stat().st_mtime_ns) != meta.sha256:
-            raise self._damaged(path, "does not have the sha256 in meta.json")
+        try:
+            if (self.arriving / file_name).exists():
+                path = self.arriving / file_name
+            status = path.stat()
+            if stat.S_ISDIR(status.st_mode):
+                raise self._damaged(path, "is a folder, expected a file", "move it away and run")
+            if status.st_size != meta.bytes:
+                raise self._damaged(path, f"holds {status.st_size} bytes, expected {meta.bytes}")
+            is_hashed = status.st_size <= HASHED_UP_TO
+            if is_hashed and _digest_once(path, status.st_mtime_ns) != meta.sha256:
+                raise self._damaged(path, "does not have the sha256 in meta.json")
+        except FileNotFoundError:
+            raise self._damaged(path, "is missing") from None
+        except OSError as error:
+            raise self._unreadable(path, error) from error
         return path
 
     def _array(self, file_name: str, meta: _FileMeta) -> np.ndarray:
@@ -117,7 +139,7 @@ class Prepared:
         try:
             array: np.ndarray = np.load(path, mmap_mode="r" if meta.bytes > HASHED_UP_TO else None)
         except (OSError, ValueError, EOFError) as error:
-            raise self._damaged(path, f"cannot be read ({error})") from error
+            raise self._unreadable(path, error) from error
         return array
 
     def _check(self, array: np.ndarray, file_name: str, shape: tuple[int, ...], kind: str) -> None:
@@ -125,18 +147,30 @@ class Prepared:
             found = f"is {array.dtype} {array.shape}, expected {kind} {shape}"
             raise self._damaged(self.folder / file_name, found)
 
-    def _damaged(self, path: Path, what: str) -> UserError:
-        return UserError(f"{path} {what}; run `{command(self.folder.parents[1], self.name)}` again")
+    def _unreadable(self, path: Path, error: Exception) -> UserError:
+        step = "fix its permissions or run" if isinstance(error, PermissionError) else "run"
+        return self._damaged(path, f"cannot be read ({reason(error)})", step)
+
+    def _damaged(self, path: Path, what: str, step: str = "run") -> UserError:
+        again = command(self.folder.parents[1], self.name)
+        return UserError(f"{path} {what}; {step} `{again}` again")
 
 
 def load(root: Path, name: str) -> Prepared:
     """Return the prepared set `name` below `root`; parts are opened and checked on request."""
     folder = folder_of(root, name)
     path = folder / "meta.json"
-    if not path.is_file():
-        raise UserError(
-            f"data set {name} is not prepared ({path} does not exist); run `{command(root, name)}`"
-        )
+    with suppress(OSError):  # then read_json says why it cannot be read
+        if not path.exists():
+            raise UserError(
+                f"data set {name} is not prepared ({path} does not exist); "
+                f"run `{command(root, name)}`"
+            )
+        if not path.is_file():  # reading a pipe would wait forever
+            raise UserError(
+                f"{path} is a folder or a special file, expected a file; move it away and "
+                f"run `{command(root, name)}`"
+            )
     raw = read_json(path, "description of the prepared data")
     try:
         meta = _Meta.model_validate(raw)
@@ -149,11 +183,18 @@ def load(root: Path, name: str) -> Prepared:
         ) from None
     if meta.name != name:
         raise UserError(f"{path} describes {meta.name!r}, expected {name!r}; was the folder moved?")
-    return Prepared(name, folder, tuple(meta.classes), meta.labeled_count, raw)
+    return Prepared(
+        name, folder, tuple(meta.classes), meta.labeled_count, raw, arriving_of(folder, path)
+    )
 
 
 def folder_of(root: Path, name: str) -> Path:
     return root / "prepared" / name
+
+
+def arriving_of(folder: Path, meta: Path) -> Path:
+    """Where a complete set waits to be moved into `folder`; `meta` is its meta.json."""
+    return folder / f".arriving-{digest(meta)[:16]}"
 
 
 def command(root: Path, name: str) -> str:

@@ -1,24 +1,31 @@
 """Write the prepared format (see `dac/data/prepared.py`): every part as a stream, meta.json last.
 
-An interrupted set has no meta.json: nothing reads it, and the next attempt starts over.
+The set prepared before stays until the new one is whole, whatever happens. The new one is written
+into `.set.partial/` and renamed to `.arriving-<hash of its meta.json>/`. Then its meta.json
+replaces the old one in a single rename, and from that moment readers look for files there first, so
+that these can be moved to their places one by one. `held` ends what a killed process began.
 """
 
 import hashlib
+import json
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
-from dac.data.prepared import PartName, folder_of, load
+from dac.data.prepared import PartName, arriving_of, folder_of, load
 from dac.io.disk import check_space, writing
 from dac.io.errors import UserError
-from dac.io.files import atomic, locked, write_json
-from dac.io.progress import Progress
+from dac.io.files import atomic, locked, read_json, refuse_special, sync_folder, write_json
+from dac.io.progress import Progress, say
 
 FORMAT = 1
+PARTIAL = ".set.partial"
+ENDINGS = (".npy", "_labels.npy", "_files.json")
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ def held(root: Path, name: str) -> Iterator[Path]:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, "prepared data in"):
+        with writing(folder):
+            _settle(folder)
         yield folder
 
 
@@ -62,28 +71,70 @@ def is_finished(root: Path, name: str, recipe: dict[str, Any] | None) -> bool:
     return True
 
 
-def clear(folder: Path) -> None:
-    """Remove what an earlier attempt left; meta.json first, so that it never looks finished."""
-    (folder / "meta.json").unlink(missing_ok=True)
-    for pattern in (".*.partial", "*.npy", "*_files.txt"):
-        for path in folder.glob(pattern):
-            path.unlink()
-
-
 def write(folder: Path, name: str, new: NewSet, recipe: dict[str, Any]) -> None:
-    """Write every part, then meta.json. After an error, the folder is left empty."""
-    clear(folder)
-    check_space(folder, sum(len(part.labels) * 3 * part.side**2 for part in new.parts.values()))
+    """Write the set; after an error, what was prepared before is as it was."""
+    partial, has_old = folder / PARTIAL, (folder / "meta.json").exists()
+    _make_room(folder, new, has_old)
     try:
-        parts = {part: _write_part(folder, part, source) for part, source in new.parts.items()}
+        parts = {part: _write_part(partial, part, source) for part, source in new.parts.items()}
         if new.faults:
             raise UserError(_listed(new.faults))
         meta = {"format": FORMAT, "name": name, "classes": list(new.classes), "parts": parts}
         meta |= {"labeled_count": new.labeled_count, "recipe": recipe}
-        write_json(folder / "meta.json", meta)
+        write_json(partial / "meta.json", meta)
     except BaseException:
-        clear(folder)
+        shutil.rmtree(partial, ignore_errors=True)
+        if has_old:
+            say(f"the set prepared before in {folder} is unchanged")
         raise
+    with writing(folder):
+        arriving = partial.rename(arriving_of(folder, partial / "meta.json"))
+        sync_folder(folder)
+        (arriving / "meta.json").replace(folder / "meta.json")  # from here on it is the new set
+        sync_folder(folder)
+        _settle(folder)
+
+
+def _make_room(folder: Path, new: NewSet, has_old: bool) -> None:
+    for path in (folder / name for name in ("meta.json", *_names(new.parts))):
+        if path.is_dir():
+            raise UserError(
+                f"{path} is a folder, expected a file; move it away and run the same command again"
+            )
+        refuse_special(path)
+    if not has_old:  # arrays without a description are of no use
+        with writing(folder):
+            _remove_all_but(set(), folder)
+    try:
+        check_space(folder, sum(len(part.labels) * 3 * part.side**2 for part in new.parts.values()))
+    except UserError as error:
+        if not has_old:
+            raise
+        kept = "The set prepared before stays until the new one is whole; to do without it"
+        raise UserError(f"{error}. {kept}, delete {folder}") from None
+
+
+def _settle(folder: Path) -> None:
+    """Finish a move that was cut short, and remove what never became a set."""
+    meta = folder / "meta.json"
+    if meta.is_file() and (arriving := arriving_of(folder, meta)).is_dir():
+        for path in arriving.iterdir():
+            path.replace(folder / path.name)
+        sync_folder(folder)
+        _remove_all_but(_names(read_json(meta, "description")["parts"]), folder)
+    for pattern in (".*.partial", ".arriving-*"):
+        for path in folder.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _names(parts: Iterable[str]) -> set[str]:
+    return {f"{part}{ending}" for part in parts for ending in ENDINGS}
+
+
+def _remove_all_but(kept: set[str], folder: Path) -> None:
+    before = {f"{part}_files.txt" for part in get_args(PartName)}  # a former format of the names
+    for name in _names(get_args(PartName)) - kept | before:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _write_part(folder: Path, name: PartName, part: NewPart) -> dict[str, Any]:
@@ -93,9 +144,10 @@ def _write_part(folder: Path, name: PartName, part: NewPart) -> dict[str, Any]:
         labels = sink.meta()
     files = None
     if part.files:
-        with atomic(folder / f"{name}_files.txt") as file:
+        assert len(part.files) == len(part.labels), f"{len(part.files)} names"
+        with atomic(folder / f"{name}_files.json") as file:
             sink = _Sink(file)
-            sink.write("".join(f"{line}\n" for line in part.files).encode())
+            sink.write(json.dumps(part.files, indent=0).encode())  # ASCII, whatever the names
             files = sink.meta()
     images = _write_images(
         folder / f"{name}.npy", part, Progress(f"prepare {name}", len(part.labels))

@@ -27,7 +27,14 @@ class Sources:
 
 
 def patience_of(settings: Download) -> Patience:
-    return Patience(settings.timeout_seconds, settings.retries, settings.retry_wait_seconds)
+    return Patience(
+        timeout=settings.timeout_seconds,
+        slowest=1e3 * settings.slowest_kilobytes_per_second,
+        retries=settings.retries,
+        wait=settings.retry_wait_seconds,
+        longest=3600 * settings.longest_hours,
+        largest=int(1e9 * settings.largest_gigabytes),
+    )
 
 
 def obtain(archive: Archive, spec: DownloadSet, sources: Sources) -> tuple[Path, str]:
@@ -43,13 +50,22 @@ def obtain(archive: Archive, spec: DownloadSet, sources: Sources) -> tuple[Path,
     for place in (sources.mirror, *archive.urls):
         if place is None:
             continue
-        say(f"getting {archive.name} from {place}")
+        bounds = "" if isinstance(place, Path) else f" ({_bounds(archive, sources.patience)})"
+        say(f"getting {archive.name} from {place}{bounds}")
         fault = _bring(place, archive, path, sources.patience)
         if fault is None:
             return path, str(place)
         say(f"{place}: {fault}")
         reasons.append(f"  {place}: {fault}")
     raise UserError(_nowhere(archive, spec, reasons))
+
+
+def _bounds(archive: Archive, patience: Patience) -> str:
+    """Say how much a download may take."""
+    hours = f"within {patience.longest / 3600:g} h (download.longest_hours)"
+    if archive.size is not None:
+        return f"{archive.size / 1e6:,.1f} MB, {hours}"
+    return f"at most {patience.largest / 1e9:g} GB (download.largest_gigabytes), {hours}"
 
 
 def wrong(path: Path, archive: Archive) -> str | None:

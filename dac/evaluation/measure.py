@@ -1,5 +1,7 @@
 """Every number of a finished run; one evaluator for all methods."""
 
+import csv
+import io
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,11 @@ from dac.data.run_data import RunData
 from dac.evaluation.decisions import Decision, accepts, decisions
 from dac.evaluation.inference import Outputs, predict
 from dac.evaluation.network import load_network
-from dac.io.files import csv_text
 from dac.io.text_table import text_table
 from dac.metrics import auroc, closed_set_accuracy, open_set_balanced_accuracy, rates
+
+# What starts a formula, full-width forms included (owasp.org, "CSV Injection"), and our own mark.
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20", "'")
 
 
 def evaluate(
@@ -70,16 +74,32 @@ def predictions(
     test_files: tuple[str, ...],
     train_files: tuple[str, ...],
 ) -> str | None:
-    """CSV with a row per picture file: class or `unknown`, score. None for sets without files."""
+    """CSV with a row per picture file; None for sets without files.
+
+    `accepted` tells a rejected picture, whose class is `unknown`, from one of a class of that name.
+    """
     if not test_files or not train_files:
         return None
+    text = io.StringIO()
+    # Quotes around every name: csv_text() leaves a carriage return bare, which ends a row.
+    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerow(["part", "file", "accepted", "class", "score"])
     pool_files = [train_files[i] for i in arrays["pool_index"]]
-    rows = []
     for part, files in (("test", list(test_files)), ("pool", pool_files)):
-        named = np.array(known_names)[arrays[f"{part}_predictions"]]
-        called = np.where(arrays[f"{part}_accepted"], named, "unknown")
-        rows += [[part, *row] for row in zip(files, called, arrays[f"{part}_scores"], strict=True)]
-    return csv_text(["part", "file", "class", "score"], rows)
+        columns = (arrays[f"{part}_{name}"] for name in ("accepted", "predictions", "scores"))
+        for file, accepted, label, score in zip(files, *columns, strict=True):
+            decision = ("yes", known_names[label]) if accepted else ("no", "unknown")
+            writer.writerow([part, *map(_for_spreadsheets, (file, *decision)), score])
+    return text.getvalue()
+
+
+def _for_spreadsheets(name: str) -> str:
+    """Put an apostrophe before a name that a spreadsheet would run as a formula.
+
+    A name with an apostrophe of its own gets a second one, so that removing the first is always
+    right.
+    """
+    return f"'{name}" if name.startswith(FORMULA) else name
 
 
 def _under(decision: Decision, data: RunData, test: Outputs) -> dict[str, float]:

@@ -24,7 +24,20 @@ def open_run(folder: Path, params: Params, root: Path) -> tuple[Run, RunData, di
         expected["pretrained_hash"] = model["run"].get("pretrained_hash")
     next_step = "give the --params file and the data that it was trained with"
     refuse_other_run(model, expected, path, next_step)
+    _check_parts(model, path)
     return run, data, model
+
+
+def _check_parts(model: dict[str, Any], path: Path) -> None:
+    """Refuse a model that lacks what evaluation reads."""
+    best, accuracies = model.get("best"), model.get("closed_accuracies")
+    best = best if isinstance(best, dict) else {}
+    has_numbers = isinstance(accuracies, list) and {type(a) for a in accuracies} == {float}
+    is_whole = isinstance(best.get("network"), dict) and type(best.get("step")) is int
+    if not is_whole or not has_numbers:
+        raise UserError(
+            f"{path} lacks best.network, best.step or closed_accuracies; delete it and train again"
+        )
 
 
 def _identity(model: dict[str, Any], folder: Path) -> tuple[str, str, int]:
@@ -49,5 +62,11 @@ def load_network(
     )
     fresh = network.state_dict()
     left_out = {name: t for name, t in fresh.items() if not network.needed_for_evaluation(name)}
+    if fault := checkpoint.misfit(left_out | state, fresh):
+        raise UserError(
+            f"the model of {run.task_name}, {run.method_name}, seed {run.seed} does not fit its "
+            f"network ({fault}); go back to the code that trained it, or delete model.pt and train "
+            "again"
+        )
     network.load_state_dict(left_out | state)
     return network.to(device)

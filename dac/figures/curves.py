@@ -171,7 +171,7 @@ def measured(request: Request) -> Measure:
         if metrics is None:
             return None
         value = metrics.get(metric)
-        if not isinstance(value, int | float):
+        if not isinstance(value, int | float) or abs(value) > sys.float_info.max:
             say(f"{request.name}: left out: {request.runs / key.folder} has no {metric}")
             return None
         return float(value)

@@ -1,21 +1,31 @@
 """Choose the device of a run, and copy to it without waiting."""
 
 import os
+import re
 
 import torch
 from torch import Tensor
 
-from dac.io.errors import UserError
+from dac.io.errors import UserError, reason
+
+ACCEPTED = re.compile(r"cpu|cuda(:\d+)?")  # not mps: it has no float64, in which losses are checked
 
 
 def choose_device(name: str) -> torch.device:
     """Return the device, set up so that a run repeated on it gives the same bits."""
+    chosen = _automatic() if name == "auto" else name
+    if not ACCEPTED.fullmatch(chosen):
+        raise UserError(
+            f"device {name!r} cannot be used (accepted are auto, cpu, cuda, cuda:0, cuda:1 ...); "
+            "try --device cpu"
+        )
     try:
-        device = torch.device(_automatic() if name == "auto" else name)
+        device = torch.device(chosen)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"device {name!r} cannot be used ({reason}); try --device cpu") from None
+        raise UserError(
+            f"device {name!r} cannot be used ({reason(error)}); try --device cpu"
+        ) from None
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     # Like use_deterministic_algorithms(True, warn_only=True), which also imports the compiler: 2 s.
     torch.set_deterministic_debug_mode("warn")

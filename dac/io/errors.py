@@ -10,6 +10,7 @@ from collections.abc import Callable
 FAILED = 1
 BAD_INPUT = 2  # the user must change something
 STOPPED = 75  # asked to stop (SIGTERM, SIGUSR1); a restart resumes. EX_TEMPFAIL in sysexits.h
+MEND = "fix its permissions or what lies in its place, then run the same command again"
 
 
 class UserError(Exception):
@@ -20,8 +21,21 @@ class RunFailed(Exception):
     """A run failed on its own (a loss that is not finite): one message, exit code 1."""
 
 
-class Stopped(Exception):
-    """The run was asked to stop and has saved everything; starting it again resumes it."""
+class Stopped(BaseException):
+    """The run was asked to stop and has saved everything; starting it again resumes it.
+
+    No `except Exception` may take it for a fault: while a command starts, it can come out of any
+    line, also of a library.
+    """
+
+
+def reason(error: BaseException) -> str:
+    """Why, in one line, without the path that an OSError repeats."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, KeyError):
+        return f"{error} is missing"
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def exit_code_of(main: Callable[[], None]) -> int:
@@ -30,6 +44,10 @@ def exit_code_of(main: Callable[[], None]) -> int:
         main()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except (PermissionError, IsADirectoryError, NotADirectoryError) as error:  # never our fault
+        what = error.filename or "a file"
+        print(f"error: {what} cannot be used ({reason(error)}); {MEND}", file=sys.stderr)
         return BAD_INPUT
     except RunFailed as failure:
         print(f"failed: {failure}", file=sys.stderr)

@@ -6,6 +6,7 @@ A reader of any path written here sees either no file, the old content or all of
 import csv
 import errno
 import fcntl
+import glob
 import hashlib
 import io
 import json
@@ -13,31 +14,46 @@ import math
 import os
 import secrets
 import socket
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dac.io.errors import UserError
+from dac.io.errors import UserError, reason
 
 if TYPE_CHECKING:
     import numpy as np
 
 CHUNK = 1 << 20
+SPECIAL = {
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
-    """Open a binary file that appears at `path` only if the block ends without an error."""
+    """Open a binary file that appears at `path` only if the block ends without an error.
+
+    A link at `path` is replaced, and the file it points to stays as it is: with DVC's links that
+    file is in the cache and must not change. What killed writers of `path` have left is removed.
+    """
+    refuse_special(path)
     beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:
+            with suppress(OSError):  # not every file system has locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+            beside.replace(path)  # before the lock ends
         sync_folder(path.parent)
+        remove_leftovers(path.parent, path.name)
     except OSError as error:
         if message := explain(error, path):
             raise UserError(message) from error
@@ -45,6 +61,28 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
     finally:
         with suppress(OSError):  # the folder itself may be the problem
             beside.unlink(missing_ok=True)
+
+
+def refuse_special(path: Path) -> None:
+    """Refuse a device, pipe or socket, in whose place a rename would put a regular file."""
+    folder = os.path.realpath(path.parent)
+    kind = "among devices" if folder == "/dev" or folder.startswith("/proc/") else None
+    with suppress(OSError):  # nothing is there, or writing will say what is wrong
+        kind = SPECIAL.get(stat.S_IFMT(path.stat().st_mode), kind)
+    if kind is not None:
+        raise UserError(f"cannot write {path}: it is {kind}; give the name of a regular file")
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what killed writers of `name`, or of any file, have left in `folder`.
+
+    The file of a writer that is still at work is locked, and stays.
+    """
+    of_name = "*" if name is None else glob.escape(name)
+    for path in folder.glob(f".{of_name}.*.partial"):
+        with suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 def explain(error: OSError, path: Path) -> str | None:
@@ -62,6 +100,8 @@ def explain(error: OSError, path: Path) -> str | None:
         errno.ENOTDIR,
         errno.EISDIR,
         errno.EEXIST,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
     ):
         return (
             f"cannot write {path} ({error.strerror}); "
@@ -121,9 +161,11 @@ def read_json(path: Path, what: str) -> Any:
         raise UserError(
             f"{what} {path} does not exist; run the stage that makes it first"
         ) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no JSON, or a huge number
+        allow = "fix its permissions, or " if isinstance(error, PermissionError) else ""
         raise UserError(
-            f"{what} {path} cannot be read ({error}); delete it and run its stage again"
+            f"{what} {path} cannot be read ({reason(error)}); "
+            f"{allow}delete it and run its stage again"
         ) from error
 
 
@@ -161,6 +203,7 @@ def canonical_hash(value: Any) -> str:
 def locked(folder: Path, what: str) -> Iterator[None]:
     """Hold `folder` for one process and refuse others; the kernel frees it when that one ends."""
     path = folder / "lock"
+    refuse_special(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = path.open("a+")

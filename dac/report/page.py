@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dac.config import Params, suites
 from dac.config.suites import SuiteResults
+from dac.io.errors import UserError, reason
 from dac.io.progress import say
 from dac.report.runs import UNKNOWN, Runs
 
@@ -35,9 +36,17 @@ def built(names: Iterable[str], folder: Path, endings: tuple[str, ...]) -> Files
 
 
 def _content(path: Path) -> bytes:
-    content = path.read_bytes() if path.is_file() else b""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise UserError(
+            f"{path} cannot be read ({reason(error)}); fix its permissions, or delete it and make "
+            "it again"
+        ) from error
     is_whole = PNG.match(content) if path.suffix == ".png" else content.strip()
-    if path.is_file() and not is_whole:
+    if not is_whole:
         say(f"{path} is empty or no {path.suffix[1:].upper()} file; delete it and make it again")
     return content if is_whole else b""
 

@@ -5,6 +5,7 @@ not recorded is missing, not zero.
 """
 
 import math
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,7 +73,8 @@ def _values(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: Any) -> float:
-    return value if type(value) in (int, float) and math.isfinite(value) else math.nan
+    is_number = type(value) in (int, float) and abs(value) <= sys.float_info.max
+    return value if is_number else math.nan
 
 
 def _collect(params: Params, keys: Iterable[Key], runs: Path, faults: list[str]) -> Collected:

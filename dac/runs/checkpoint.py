@@ -7,15 +7,16 @@ two newest are kept, so a damaged one falls back to its predecessor.
 import hashlib
 import io
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dac.io.errors import UserError
-from dac.io.files import write_bytes
+from dac.io.errors import UserError, reason
+from dac.io.files import remove_leftovers, write_bytes
 from dac.io.progress import say
 
 KEPT = 2
@@ -34,10 +35,9 @@ def from_file(path: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"checkpoint {path} does not exist; train first") from None
-    except (UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    except Exception as error:  # broken bytes can raise anything
         raise UserError(
-            f"checkpoint {path} cannot be read ({reason}); delete it and train again"
+            f"checkpoint {path} cannot be read ({reason(error)}); delete it and train again"
         ) from error
     if not isinstance(state, dict) or not isinstance(state.get("run"), dict):
         raise UserError(f"{path} is no checkpoint of dac; delete it and train again")
@@ -49,9 +49,16 @@ def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
     content = to_bytes(state)
     path = folder / f"last-{step:09d}-{_hash(content)}.pt"
     write_bytes(path, content)
-    for old in saved(folder)[KEPT:]:
-        old.unlink(missing_ok=True)
+    drop(folder, but=KEPT)
     return path
+
+
+def drop(folder: Path, *, but: int = 0) -> None:
+    """Remove all states but the newest few, and what killed writers have left."""
+    for old in saved(folder)[but:]:
+        with suppress(OSError):  # a folder of that name is not ours
+            old.unlink()
+    remove_leftovers(folder)
 
 
 def saved(folder: Path) -> list[Path]:
@@ -63,10 +70,28 @@ def newest(folder: Path) -> dict[str, Any] | None:
     """The newest intact checkpoint, or None. Damaged ones are reported and skipped."""
     for path in saved(folder):
         match = NAME.fullmatch(path.name)
-        if match and _hash(path.read_bytes()) == match[2]:
-            return from_file(path)
-        say(f"checkpoint {path} is damaged (content and name disagree); trying the one before")
+        try:
+            if match and _hash(path.read_bytes()) == match[2]:
+                return from_file(path)
+            fault = "content and name disagree"
+        except OSError as error:
+            fault = reason(error)
+        say(f"checkpoint {path} is damaged ({fault}); trying the one before")
     return None
+
+
+def misfit(found: Any, wanted: Mapping[str, Tensor]) -> str | None:
+    """How saved tensors differ from those wanted, in names and shapes; None if they do not."""
+    if not isinstance(found, Mapping):
+        return "no tensors"
+    for name, tensor in wanted.items():
+        there = found.get(name)
+        if not isinstance(there, Tensor):
+            return f"{name} is missing"
+        if there.shape != tensor.shape:
+            return f"{name} is {tuple(there.shape)}, expected {tuple(tensor.shape)}"
+    unknown = [str(name) for name in found if name not in wanted]
+    return f"{unknown[0]} has no place" if unknown else None
 
 
 def weights_hash(weights: dict[str, Tensor]) -> str:

@@ -49,6 +49,7 @@ class RunFolder:
         if not self.model.exists():
             return False
         refuse_other_run(checkpoint.from_file(self.model), self.identity, self.model)
+        checkpoint.drop(self.work)
         say(f"{self.model} is finished; nothing to do")
         return True
 
@@ -64,5 +65,4 @@ class RunFolder:
     def finish(self, model: dict[str, Any]) -> None:
         """Write the model, which marks the run as finished, and drop the state."""
         write_bytes(self.model, checkpoint.to_bytes(model | {"run": self.identity}))
-        for path in checkpoint.saved(self.work):
-            path.unlink()
+        checkpoint.drop(self.work)

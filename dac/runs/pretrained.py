@@ -39,7 +39,10 @@ def load_pretrained(
     state = checkpoint.from_file(path)
     remedy = f"give the --params file that it was made with, or delete {out} and run `{command}`"
     refuse_other_run(state, source.identity(), path, remedy)
-    return Pretrained(path, state["backbone"])
+    weights = state.get("backbone")
+    if not isinstance(weights, dict) or not all(isinstance(w, Tensor) for w in weights.values()):
+        raise UserError(f"{path} holds no backbone; delete it and run `{command}`")
+    return Pretrained(path, weights)
 
 
 def load_backbone(backbone: nn.Module, pretrained: Pretrained) -> None:

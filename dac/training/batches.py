@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dac.augment import strong, weak
-from dac.config import Stream, Train
+from dac.config import Phase, Stream, Train
 from dac.data.images import Images, Schedule
 from dac.data.run_data import RunData
 from dac.methods.base import Method
@@ -29,6 +29,18 @@ def epoch_order(size: int, count: int, epoch: int) -> Tensor:
     return torch.cat([torch.randperm(size, generator=generator) for _ in range(permutations)])[
         :count
     ]
+
+
+def batch_sizes(settings: Train) -> dict[str, int]:
+    return {"labeled": settings.batch, "unlabeled": settings.mu * settings.batch}
+
+
+def views_of_step(settings: Train, phase: Phase) -> int:
+    """Images that a step augments, which are all in memory when it begins."""
+    drawn, sizes = phase.drawn, batch_sizes(settings)
+    views = sizes["labeled"] * (drawn.labeled + drawn.labeled_strong)
+    views += sizes["unlabeled"] * (drawn.weak + drawn.strong)
+    return views + sum(sizes[s.batch] * (s.weak + s.strong) for s in phase.streams.values())
 
 
 class ImageStream:
@@ -78,7 +90,7 @@ class Batches:
         self.streams, self.device = streams, device
         self.images = Images(data.train_images, device, settings.workers)
         self.labels = torch.from_numpy(data.labels).to(device)
-        self.sizes = {"labeled": settings.batch, "unlabeled": settings.mu * settings.batch}
+        self.sizes = batch_sizes(settings)
         self.labeled = self._stream(data.labeled_index, settings.batch)
         self.pool_streams: dict[tuple[str, str, bool], ImageStream] = {}
         self.selections = {m.stream: m for m in method.modules() if isinstance(m, Selection)}
@@ -105,12 +117,8 @@ class Batches:
         return sum(map(self._views_of_epoch, range(self.settings.epochs)))
 
     def _views_of_epoch(self, epoch: int) -> int:
-        phase, sizes = self.method.settings.phase(epoch), self.sizes
-        drawn = phase.drawn
-        views = sizes["labeled"] * (drawn.labeled + drawn.labeled_strong)
-        views += sizes["unlabeled"] * (drawn.weak + drawn.strong)
-        views += sum(sizes[one.batch] * (one.weak + one.strong) for one in phase.streams.values())
-        return int(self.settings.steps_per_epoch * views)
+        views = views_of_step(self.settings, self.method.settings.phase(epoch))
+        return self.settings.steps_per_epoch * views
 
     def _drawn(self, name: str, wanted: Stream, step: int) -> Drawn:
         if not wanted.weak and not wanted.strong:

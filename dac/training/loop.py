@@ -18,9 +18,11 @@ from dac.methods.network import Network
 from dac.methods.step import Clock
 from dac.metrics import auroc, closed_set_accuracy
 from dac.models.ema import Ema
+from dac.runs.checkpoint import misfit
 from dac.training.batches import Batches
 from dac.training.pool_scan import PoolScan
-from dac.training.state import StopRequest, TrainState, save_when_due
+from dac.training.state import TrainState, save_when_due
+from dac.training.stop import StopRequest
 
 
 def learning_rate(settings: Train, step: int) -> float:
@@ -50,6 +52,13 @@ class MethodState(TrainState):
 
     network: Network
     ema: Ema
+
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        super().load_state_dict(state, device)
+        if self.best and not {"step", "closed_accuracy"} <= self.best.keys():
+            raise ValueError("best: step or closed_accuracy is missing")
+        if self.best and (fault := misfit(self.best.get("network"), evaluated_state(self))):
+            raise ValueError(f"best: {fault}")
 
 
 def evaluated_state(state: MethodState) -> dict[str, Tensor]:
@@ -94,6 +103,7 @@ def fit(
     test_images = Images(data.test_images, device, settings.workers)
     network.train()
     state.resumed_at = time.monotonic()
+    stop.begin()
     while state.step < settings.steps:
         step = state.step
         clock = Clock(step, settings.steps_per_epoch, settings.steps)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from dac.io.errors import RunFailed
+from dac.runs.checkpoint import misfit
 
 
 class Meter:
@@ -52,5 +53,7 @@ class Meter:
         return {"sums": self.sums, "counts": self.counts}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        if fault := misfit(state["sums"], dict.fromkeys(state["counts"], torch.zeros(()))):
+            raise ValueError(f"meter: {fault}")
         self.sums = {name: total.to(device) for name, total in state["sums"].items()}
         self.counts = dict(state["counts"])

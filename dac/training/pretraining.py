@@ -22,7 +22,9 @@ from dac.models import build_backbone
 from dac.models.simsiam import SimSiam, make_optimizer, set_rates, spread, symmetric_loss
 from dac.runs.folder import RunFolder
 from dac.training.batches import ImageStream
-from dac.training.state import StopRequest, TrainState, finish, keep, resume, save_when_due
+from dac.training.memory import needs_of_pretraining, refuse_too_large
+from dac.training.state import TrainState, finish, keep, resume, save_when_due
+from dac.training.stop import StopRequest
 
 STREAMS = ("pretrain/weights", "pretrain/views")
 COLLAPSED = 0.1  # share of the spread of outputs that fill the sphere
@@ -40,6 +42,7 @@ def pretrain(
     folder = RunFolder(out, run.identity())
     if folder.is_finished():
         return
+    refuse_too_large(needs_of_pretraining(run, images, device), device)
     batches = all_images(images, run, device)
     steps = run.settings.epochs * batches.steps_per_epoch
     state, saved = start(run, device), folder.newest()
@@ -103,6 +106,7 @@ def fit(
     warn = partial(warn_of_collapse, target=1 / math.sqrt(settings.projection))
     model.train()
     state.resumed_at = time.monotonic()
+    stop.begin()
     while state.step < steps:
         step = state.step
         rate = set_rates(optimizer, settings, epoch=step // batches.steps_per_epoch)

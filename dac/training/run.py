@@ -16,7 +16,9 @@ from dac.runs.folder import RunFolder
 from dac.runs.pretrained import Pretrained, load_backbone
 from dac.training.batches import Batches
 from dac.training.loop import MethodState, evaluated_state, fit, make_optimizer
-from dac.training.state import StopRequest, finish, keep, resume
+from dac.training.memory import needs_of_run, refuse_too_large
+from dac.training.state import finish, keep, resume
+from dac.training.stop import StopRequest
 
 
 def train(
@@ -35,6 +37,7 @@ def train(
     folder = RunFolder(out, run.identity() | sources)
     if folder.is_finished():
         return
+    refuse_too_large(needs_of_run(run, data, device), device)
     saved = folder.newest()
     state = start(run, data, device, pretrained if saved is None else None)
     if saved is not None:

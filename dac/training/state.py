@@ -1,38 +1,24 @@
 """The state of a network in training and the files it leaves, for `train` and `pretrain`."""
 
 import math
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
-from dac.io.errors import RunFailed, Stopped
+from dac.io.errors import RunFailed, Stopped, UserError, reason
 from dac.io.files import csv_text, write_json, write_text
 from dac.io.progress import say
 from dac.models.ema import Ema
+from dac.runs.checkpoint import misfit
 from dac.runs.folder import RunFolder
 from dac.runs.provenance import peak_memory_bytes, provenance
 from dac.training.meter import Meter
-
-
-class StopRequest:
-    """Slurm sends SIGUSR1 or SIGTERM before it ends a job; the loop then saves and exits."""
-
-    def __init__(self) -> None:
-        self.received: str | None = None
-
-    def listen(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGUSR1):
-            signal.signal(number, self._remember)
-
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number).name
+from dac.training.stop import StopRequest
 
 
 @dataclass
@@ -77,8 +63,10 @@ class TrainState:
         }
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        self._check(state)
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self._check_optimizer()
         if self.ema is not None:
             self.ema.load_state_dict(state["ema"])
         for name, stream in self.streams.items():
@@ -87,6 +75,27 @@ class TrainState:
         self.step, self.history = state["step"], state["history"]
         self.best, self.seconds = state["best"], state["seconds"]
         self.peak_memory = state["peak_memory"]
+
+    def _check(self, state: dict[str, Any]) -> None:
+        """Raise if a part is missing, or is not of the shape or the type of ours."""
+        own = self.state_dict()
+        for part in own:
+            if type(state.get(part)) is not type(own[part]) and part != "network":
+                raise ValueError(f"{part} is missing, or no {type(own[part]).__name__}")
+        for part in ("network", "ema", "streams"):
+            if fault := misfit(state.get(part), own[part]):
+                raise ValueError(f"{part}: {fault}")
+
+    def _check_optimizer(self) -> None:
+        """PyTorch would notice only in the next step."""
+        for group in self.optimizer.param_groups:
+            if missing := self.optimizer.defaults.keys() - group.keys():
+                raise ValueError(f"optimizer: {min(missing)} is missing")
+        for parameter, kept in self.optimizer.state.items():
+            for name, value in kept.items():
+                if isinstance(value, torch.Tensor) and value.shape != parameter.shape:
+                    shapes = f"{tuple(value.shape)}, expected {tuple(parameter.shape)}"
+                    raise ValueError(f"optimizer: {name} is {shapes}")
 
 
 AnyState = TypeVar("AnyState", bound=TrainState)
@@ -129,7 +138,14 @@ def check_weights(network: nn.Module, step: int) -> None:
 def resume(
     state: TrainState, saved: dict[str, Any], folder: RunFolder, steps: int, device: torch.device
 ) -> None:
-    state.load_state_dict(saved, device)
+    """Load what was saved. A state that does not fit stays: other code may have written it."""
+    try:
+        state.load_state_dict(saved, device)
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise UserError(
+            f"the state in {folder.work} does not fit this run ({reason(error)}); go back to the "
+            "code that wrote it, or delete that folder to start over"
+        ) from error
     say(f"resuming {folder.out} at step {state.step} of {steps}")
 
 

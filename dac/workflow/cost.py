@@ -7,14 +7,18 @@ FLOPS. Passes come from what the methods draw (dac/config/methods/phase.py), the
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 from dac.config import (
     GRADIENT,
+    SHIPPED,
     STAGE_TARGETS,
     Backbone,
+    DacSettings,
     Forwards,
     MethodSettings,
+    OspSettings,
     Params,
     PretrainRun,
     Run,
@@ -45,10 +49,27 @@ def _passes(run: Run, epochs: range) -> tuple[Forwards, int]:
 
 
 def _count_passes(method: MethodSettings, epochs: range) -> tuple[Forwards, int]:
-    phases = [method.phase(epoch) for epoch in epochs]
-    forwards = [phase.forwards() for phase in phases]
-    labeled, unlabeled = (sum(getattr(f, n) for f in forwards) for n in ("labeled", "unlabeled"))
-    return Forwards(labeled, unlabeled), sum(phase.pool_passes for phase in phases)
+    turns = sorted(turn for turn in _turns(method, epochs) if epochs.start < turn < epochs.stop)
+    spans = list(pairwise((epochs.start, *turns, epochs.stop)))
+    phases = [(method.phase(first), end - first) for first, end in spans]
+    forwards = [(phase.forwards(), length) for phase, length in phases]
+    labeled = sum(length * each.labeled for each, length in forwards)
+    unlabeled = sum(length * each.unlabeled for each, length in forwards)
+    return Forwards(labeled, unlabeled), sum(length * p.pool_passes for p, length in phases)
+
+
+def _turns(method: MethodSettings, epochs: range) -> set[int]:
+    """The epochs whose phase may differ from that of the epoch before.
+
+    Of methods that ship we know them, so that long training is planned as fast as short.
+    """
+    if type(method) not in SHIPPED.values():
+        return set(epochs)
+    turns = {1, *method.first_epochs().values()}  # at 0 there is nothing yet to score the pool by
+    if isinstance(method, OspSettings):
+        filters = range(method.pruning_epoch, epochs.stop, method.filter_every)
+        turns |= {*filters, *(epoch + 1 for epoch in filters)}
+    return turns | _turns(method.target, epochs) if isinstance(method, DacSettings) else turns
 
 
 def train_hours(params: Params, run: Run) -> float:
@@ -76,8 +97,8 @@ def _hours(params: Params, backbone: Backbone, side: int, forwards: float) -> fl
 def job_minutes(params: Params, hours: float) -> int:
     """The time limit of a job: expected time with a margin, within what the queue allows."""
     plan = params.file.plan
-    minutes = math.ceil(60 * hours * plan.safety)
-    return min(plan.longest_job_minutes, max(plan.shortest_job_minutes, minutes))
+    minutes = max(plan.shortest_job_minutes, 60 * hours * plan.safety)
+    return math.ceil(min(plan.longest_job_minutes, minutes))
 
 
 # --- suites -----------------------------------------------------------------------------------
@@ -111,7 +132,7 @@ def cost(params: Params, results: SuiteResults, *, is_suite: bool) -> Cost:
         runs=len(keys),
         jobs=_num_jobs(params, results, is_suite=is_suite),
         gpu_hours=sum(hours.values()) + sum(first.values()),
-        gigabytes=sum(plan.gigabytes_of_data[name] for name in sets) + run_megabytes / 1e3,
+        gigabytes=sum(plan.gigabytes_of_data[name] for name in sorted(sets)) + run_megabytes / 1e3,
         chain=_chain(longest, origins[longest]) if longest else "",
         chain_hours=chains[longest] if longest else 0.0,
     )

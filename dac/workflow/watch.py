@@ -47,10 +47,13 @@ class Training:
     steps: dict[Key, int]
     """Steps that every run takes."""
     folder: Path = Path("runs")
+    since: float = 0.0
+    """When the build started: a run whose log is older is not under way."""
 
     @classmethod
     def of(cls, params: Params, keys: list[Key]) -> "Training":
-        return cls({key: params.run(key.task, key.method, key.seed).train.steps for key in keys})
+        steps = {key: params.run(key.task, key.method, key.seed).train.steps for key in keys}
+        return cls(steps, since=time.time())
 
     def done(self, key: Key) -> int:
         """Steps of a run so far, from the last progress line of its log."""
@@ -66,13 +69,20 @@ class Training:
         """How many runs are finished, and those under way."""
         finished = sum(done[key] == steps for key, steps in self.steps.items())
         active = [
-            f"{key.method} seed {key.seed} at step {done[key]}"
+            f"{self._name(key)} at step {done[key]}"
             for key, steps in self.steps.items()
-            if done[key] < steps and (self.folder / key.folder / "train.log").exists()
+            if done[key] < steps and self._is_active(key)
         ]
-        if not finished and not active:
-            return "preparing data"
         return ", ".join([f"{finished} of {len(self.steps)} runs", *active[:2]])
+
+    def _is_active(self, key: Key) -> bool:
+        log = self.folder / key.folder / "train.log"
+        return log.exists() and log.stat().st_mtime >= self.since
+
+    def _name(self, key: Key) -> str:
+        """The task is named where there is more than one."""
+        has_tasks = len({other.task for other in self.steps}) > 1
+        return f"{key.task} {key.method} seed {key.seed}"[0 if has_tasks else len(key.task) + 1 :]
 
 
 def main() -> None:
@@ -90,21 +100,26 @@ def main() -> None:
 
 def build(suite: str, training: Training, log: Path) -> None:
     """Run Snakemake to its end and show how far training is."""
-    profile = ["--profile", "workflow/profiles/local", "--nocolor"]
+    profile = ["--profile", "profiles/local", "--nocolor"]
     command = [sys.executable, "-m", "snakemake", *profile, "--config", f"suite={suite}"]
     total = sum(training.steps.values())
     done = {key: training.done(key) for key in training.steps}
-    shown = Progress("training", total, done=sum(done.values()), unit=" steps")
+    shown = None
+    if sum(done.values()) < total:
+        say("preparing data and starting the first runs")
     with log.open("w") as file:
         job = subprocess.Popen([*command, "--", "all", "runs", "report"], stdout=file, stderr=file)
         try:
             while job.poll() is None and sum(done.values()) < total:
                 # A run that starts again has an empty log until it has resumed.
-                done = {key: max(done[key], training.done(key)) for key in done}
-                shown.update(sum(done.values()), training.note(done))
+                before, done = done, {key: max(done[key], training.done(key)) for key in done}
+                if shown is None and done != before:  # the time left follows from training alone
+                    shown = Progress("training", total, done=sum(done.values()), unit=" steps")
+                if shown is not None:
+                    shown.update(sum(done.values()), training.note(done))
                 time.sleep(SECONDS)
             if job.poll() is None:
-                say("all runs are trained; evaluation, tables, figures and the report follow")
+                say("all runs are trained; metrics, tables, figures and the report are next")
             job.wait()
         except KeyboardInterrupt:
             job.wait()  # Snakemake has the signal, too, and stops its jobs

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tiny_sets import ARCHIVE, cifar100_files, cifar100_params, md5s, tar, write_files
+import yaml
+from tiny_sets import ARCHIVE, PARAMS, cifar100_files, cifar100_params, md5s, tar, write_files
 
 from dac import download
+from dac.config import load
 from dac.io.errors import exit_code_of
 
 FILES = cifar100_files()
@@ -84,3 +86,29 @@ def test_sets_that_need_no_download_say_so_and_write_only_the_receipt(
     assert words in messages
     assert not (tmp_path / "data").exists()
     assert words in json.loads((tmp_path / "receipt.json").read_text())["source"]["note"]
+
+
+def without(path: Path, name: str) -> Path:
+    """The shipped parameters with no entry of a set under `download.sets`."""
+    content = yaml.load(PARAMS.read_text(), yaml.CSafeLoader)
+    del content["download"]["sets"][name]
+    path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper))
+    return path
+
+
+@pytest.mark.parametrize("data", ["digits", "folder"])
+def test_sets_that_need_no_download_need_no_entry(tmp_path: Path, stage: Stage, data: str) -> None:
+    params = without(tmp_path / "params.yaml", data)
+    assert load(params).file.download == load(PARAMS).file.download, "the workflow sees no gap"
+    code, messages = stage("--params", params, data=data)
+    assert code == 0
+    assert "nothing to download" in messages
+
+
+def test_a_set_without_an_entry_is_not_taken_for_downloaded(tmp_path: Path, stage: Stage) -> None:
+    params = without(tmp_path / "params.yaml", "cifar100")
+    code, messages = stage("--params", params)
+    assert code == 2
+    assert f"{params} lists no archives, files or counts of cifar100" in messages
+    assert "add download.sets.cifar100" in messages
+    assert not (tmp_path / "data").exists()

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from changed_params import PARAMS, changed, faults, setting
+from changed_params import PARAMS, Change, changed, faults, setting
 
 from dac.config import DacSettings
+from dac.config.bases import MOST_BASES
 
 
 def test_bases_are_laid_under_key_by_key_and_pools_replaced_whole() -> None:
@@ -73,3 +74,32 @@ def test_a_circle_of_bases_is_one_fault() -> None:
     assert faults(setting("methods/dac-heads/base", "dac-heads")) == [
         "methods.dac-heads.base: dac-heads -> dac-heads is a cycle; remove one of these bases"
     ]
+
+
+def chain(length: int, last: dict[str, Any]) -> Change:
+    """Tasks t0 to t(length - 1), each with the next as its base; the last is given."""
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["tasks"] |= {f"t{i}": {"base": f"t{i + 1}"} for i in range(length - 1)}
+        raw["tasks"][f"t{length - 1}"] = last
+
+    return change
+
+
+def test_a_long_chain_of_bases_is_merged_from_its_end() -> None:
+    task = {"base": "digits-6-30", "labels_per_class": 7}
+    found = changed(chain(MOST_BASES, task)).task("t0")
+    assert (found.labels_per_class, found.num_known) == (7, 6)
+
+
+def test_an_endless_chain_of_bases_is_one_fault() -> None:
+    assert faults(chain(3000, {"base": "digits-6-30"})) == [
+        "tasks.t2899.base: more than 100 bases, one above another; write this entry out"
+    ]
+
+
+def test_a_long_circle_of_bases_is_one_short_fault() -> None:
+    (line,) = faults(chain(3000, {"base": "t0"}))
+    assert line.startswith("tasks.t2999.base: t0 -> t1 -> t2 ")
+    assert line.endswith("... is a cycle; remove one of these bases")
+    assert len(line) < 1000

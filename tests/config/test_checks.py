@@ -4,6 +4,7 @@ import copy
 import math
 import re
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from changed_params import PATH, RAW, changed, faults, setting
@@ -86,6 +87,35 @@ def test_no_more_than_ten_faults_are_listed() -> None:
     total = int(re.search(r"has (\d+) fault", first)[1])
     assert total > 100 and len(shown) == 10
     assert last == f"  and {total - 10} more; mend these first"
+
+
+def test_the_nearest_name_is_looked_for_only_where_it_is_shown() -> None:
+    """It takes a while: with thousands of wrong and of valid names, hours."""
+
+    def change(raw: dict[str, Any]) -> None:
+        raw["methods"]["fixmatch"]["settings"] |= {f"k{i}": 1 for i in range(2000)}
+        raw["methods"] |= {f"m{i}": {"base": f"n{i}"} for i in range(2000)}
+        raw["aggregate"]["tables"]["digits"]["methods"] = tuple(f"o{i}" for i in range(2000))
+
+    with (
+        patch("dac.io.suggestions.difflib.get_close_matches", return_value=["x"]) as search,
+        pytest.raises(UserError, match="has 6000 fault") as caught,
+    ):
+        changed(change)
+    assert search.call_count == 10 == str(caught.value).count("did you mean 'x'?")
+
+
+def test_a_fault_with_a_long_value_stays_short() -> None:
+    known = tuple(range(20_000))
+    assert all(len(line) < 300 for line in faults(setting("tasks/cifar-6-30/known", known)))
+    twice = ("dac",) * 5000
+    assert all(len(f) < 300 for f in faults(setting("aggregate/tables/table1/methods", twice)))
+    assert all(len(f) < 300 for f in faults(setting("train/defaults/precision", "x" * 10**6)))
+
+
+def test_a_key_with_a_line_break_stays_on_one_line() -> None:
+    (line,) = faults(setting("evaluate/a\nb", 1))
+    assert line == r"evaluate.'a\nb': unknown key; valid: last_evaluations"
 
 
 def test_a_key_unlike_any_other_lists_the_valid_ones() -> None:
@@ -361,6 +391,32 @@ def test_nan_is_refused_at_every_number(section: str) -> None:
         assert any(line.startswith(place.replace("/", ".")) for line in found), place
 
 
+@pytest.mark.parametrize("section", ["train", "pretrain"])
+def test_defaults_without_values_lack_every_one_of_them(section: str) -> None:
+    found = faults(setting(f"{section}/defaults", {}))
+    missing = "missing; add it (the shipped params.yaml has every key)"
+    assert found == [f"{section}.defaults.{key}: {missing}" for key in RAW[section]["defaults"]]
+
+
+@pytest.mark.parametrize("defaults", [None, 5, ()])
+def test_defaults_that_are_no_mapping_are_one_fault(defaults: Any) -> None:
+    (line,) = faults(setting("train/defaults", defaults))
+    assert line.startswith("train.defaults: expected a mapping, found ")
+
+
+def test_more_runs_than_anybody_waits_for_are_refused() -> None:
+    assert faults(setting("aggregate/tables/table1/seeds", tuple(range(100)))) == [
+        "aggregate.tables.table1: 16,500 runs (tasks x methods x seeds), expected at most 10,000"
+    ]
+
+
+def test_an_unknown_data_set_is_not_asked_for_in_the_plan() -> None:
+    entry = RAW["prepare"]["cifar10"]
+    assert faults(setting("prepare/cifar11", entry)) == [
+        "prepare.cifar11: unknown key; did you mean 'cifar10'?"
+    ]
+
+
 # --- faults: all at once, each once -----------------------------------------------------------
 
 
@@ -399,7 +455,11 @@ def test_names_that_cannot_be_folders_are_refused() -> None:
 
 
 JUNK = st.sampled_from(
-    [None, "", "x", -1, 0, 10**30, NAN, INF, True, (), (1, "a"), {}, {"a": {"b": 1}}, {1: 2}]
+    [
+        *(None, "", "x", "a\nb", "x" * 5000, "x" * 5000 + ".py", b"x", True),
+        *(-1, 0, 10**30, 10**400, 1e300, 5e-324, NAN, INF),
+        *((), (1, "a"), ({},), {}, {"a": {"b": 1}}, {1: 2}, {None: 1}, {"base": "dac"}),
+    ]
 )
 
 

@@ -206,3 +206,20 @@ def test_too_little_space_is_seen_before_unpacking(
 ) -> None:
     monkeypatch.setattr(archives, "free_bytes", lambda folder: 1000)
     assert_refused(tar_of(tmp_path / "a.tar"), tmp_path, "unpacks to more than the 0.0 MB")
+
+
+@pytest.mark.parametrize("mode", ["gz", "bz2", "xz"])
+def test_a_compressed_archive_with_a_wrong_checksum_at_its_end_is_damaged(
+    tmp_path: Path, mode: str
+) -> None:
+    """tarfile stops reading before it: without a look at the end, wrong bytes would be unpacked."""
+    archive = tmp_path / "set.tar"
+    with tarfile.open(archive, f"w:{mode}") as tar:
+        entry = tarfile.TarInfo("file")
+        entry.size = 5
+        tar.addfile(entry, io.BytesIO(b"hello"))
+    content = bytearray(archive.read_bytes())
+    content[{"gz": -8, "bz2": -5, "xz": -40}[mode]] ^= 0xFF  # CRC of the stream, or of its block
+    archive.write_bytes(content)
+    with pytest.raises(UserError, match="damaged or cut short"):
+        extract(archive, tmp_path / "target")

@@ -3,11 +3,13 @@
 import hashlib
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from full_disk import fill_disk
-from http_server import Server, cut, other, serving, status
+from http_server import Server, cut, other, serving, slow, status, verbatim
 from tiny_sets import (
     ARCHIVE,
     cifar100_files,
@@ -46,7 +48,7 @@ def stage(
 ) -> Stage:
     """Download a set; returns the exit code that the command would have, and its messages."""
     monkeypatch.setenv("no_proxy", "*")
-    patience = Patience(timeout=2.0, retries=1, wait=0.0)
+    patience = Patience(timeout=2.0, slowest=0.0, retries=1, wait=0.0, longest=600.0, largest=10**9)
 
     def run(
         spec: DownloadSet,
@@ -54,8 +56,10 @@ def stage(
         data: str = "cifar100",
         mirror: Path | None = None,
         extracted: Path | None = None,
+        **limits: Any,
     ) -> tuple[int, str]:
-        sources = Sources(tmp_path / "data/downloads" / data, mirror, patience)
+        allowed = replace(patience, **limits)
+        sources = Sources(tmp_path / "data/downloads" / data, mirror, allowed)
         job = Job(data, spec, tmp_path / "data", sources, extracted)
         return exit_code_of(lambda: download(job)), capsys.readouterr().err
 
@@ -146,6 +150,66 @@ def test_a_login_page_is_not_kept_even_without_published_checksums(
     assert code == 2
     assert "is not an archive (19 bytes)" in messages
     assert_nothing_finished(tmp_path)
+
+
+@pytest.mark.parametrize("length", [20, 100])
+def test_an_archive_cut_in_its_first_block_is_not_kept_even_without_published_checksums(
+    tmp_path: Path, server: Server, stage: Stage, length: int
+) -> None:
+    server.faults[URL] = [other(CONTENT[:length])]
+    code, messages = stage(cifar100_set([server.url(URL)], sha256=None, size=None))
+    assert code == 2
+    assert f"is not an archive ({length} bytes)" in messages
+    assert messages.count("error: ") == 1 and "--mirror FOLDER" in messages
+    assert_nothing_finished(tmp_path)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", f"http://{'a' * 70}.org/set", "http://a..b/set"])
+@pytest.mark.parametrize("how", ["given", "redirected"])
+def test_an_address_that_cannot_be_parsed_is_one_message(
+    server: Server, stage: Stage, url: str, how: str
+) -> None:
+    answer = f"HTTP/1.1 301 Moved\r\nLocation: {url}\r\n\r\n"
+    server.faults[URL] = [verbatim(answer.encode())]
+    code, messages = stage(cifar100_set([url if how == "given" else server.url(URL)]))
+    assert code == 2
+    assert f"'{url}' is not a valid address" in messages
+    assert "--mirror FOLDER" in messages
+
+
+def test_what_a_download_may_take_is_said_before_it_starts(server: Server, stage: Stage) -> None:
+    start = f"getting {ARCHIVE} from {server.url(URL)}"
+    hours = "within 0.166667 h (download.longest_hours)"
+    server.faults[URL] = [status(404), status(404)]
+    known, unknown = cifar100_set([server.url(URL)]), cifar100_set([server.url(URL)], size=None)
+    assert f"{start} ({len(CONTENT) / 1e6:.1f} MB, {hours})" in stage(known)[1]
+    limit = "at most 1 GB (download.largest_gigabytes)"
+    assert f"{start} ({limit}, {hours})" in stage(unknown)[1]
+
+
+def test_an_endless_download_is_one_message_that_names_the_setting(
+    tmp_path: Path, server: Server, stage: Stage
+) -> None:
+    server.faults[URL] = [verbatim(b"HTTP/1.1 200 OK\r\n\r\n", endless=bytes(10_000))]
+    code, messages = stage(cifar100_set([server.url(URL)], size=None), largest=10**6)
+    assert code == 2
+    assert "more than download.largest_gigabytes (0.001) allows; raise the setting" in messages
+    assert_nothing_finished(tmp_path)
+
+
+def test_a_download_that_took_too_long_is_continued_by_the_next_run(
+    tmp_path: Path, server: Server, stage: Stage
+) -> None:
+    spec = cifar100_set([server.url(URL)])
+    server.faults[URL] = [slow(1000)]
+    code, messages = stage(spec, timeout=60.0, longest=0.3)
+    assert code == 2
+    assert "(download.longest_hours); what has arrived is kept" in messages
+    assert_nothing_finished(tmp_path)
+    have = (tmp_path / f"data/downloads/cifar100/{ARCHIVE}.partial").stat().st_size
+    assert stage(spec)[0] == 0
+    assert server.asked(URL) == [None, f"bytes={have}-"]
+    assert raw_files(tmp_path) == FILES
 
 
 def test_a_right_archive_with_a_wrong_file_inside_is_refused(

@@ -1,11 +1,14 @@
 """Own pictures: classes and their numbers, the layout, and broken files."""
 
+import errno
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PIL import Image
-from tiny_sets import jpeg, write_files
+from tiny_sets import jpeg, unreadable_folder, write_files
 
 from dac import config
 from dac.config import DownloadSet
@@ -94,6 +97,143 @@ def test_a_wrong_layout_is_explained(
     assert code == 2
     assert message in messages
     assert "labeled/<class>/ (two classes or more)" in messages
+
+
+# --- names, links and what is no file ---------------------------------------------------------
+
+LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+ODD_NAMES = [*(f"a{c}b" for c in LINE_BREAKS), os.fsdecode(b"caf\xe9"), "=1", "-1", 'a,"b', "\\"]
+
+
+def test_pictures_and_classes_may_have_any_name(tmp_path: Path, own: Own) -> None:
+    odd = {f"labeled/{name}/{name}.jpg": jpeg(i) for i, name in enumerate(ODD_NAMES)}
+    odd |= {f"unlabeled/{name}/{name}.jpg": jpeg(20 + i) for i, name in enumerate(ODD_NAMES)}
+    odd |= {f"test/{name}/{name}.jpg": jpeg(40 + i) for i, name in enumerate(ODD_NAMES)}
+    write_files(tmp_path / "mine", odd)
+    assert own()[0] == 0
+    found = load(tmp_path, "folder")
+    assert set(found.classes) == {*ODD_NAMES, "cat", "dog", "bird"}
+    assert {*found.files("train"), *found.files("test")} == {*odd, *own_files()}
+    for part in ("train", "test"):
+        for name, image in zip(found.files(part), found.part(part).images, strict=True):
+            assert (image == decode(tmp_path / "mine" / name, 32)).all(), ascii(name)
+    for name, label in zip(found.files("test"), found.labels("test"), strict=True):
+        assert name.split("/")[1] == found.classes[label]
+
+
+def test_a_broken_picture_with_a_line_break_in_its_name_is_one_line(
+    tmp_path: Path, own: Own
+) -> None:
+    write_files(tmp_path / "mine", {"unlabeled/a\nb.jpg": b"?"})
+    code, messages = own()
+    assert code == 2
+    assert r"unlabeled/a\nb.jpg': not a picture" in messages
+
+
+FAR = ("0.jpg", "deep/1.jpg")
+
+
+def test_pictures_behind_links_are_used(tmp_path: Path, own: Own) -> None:
+    far = write_files(tmp_path / "far", dict.fromkeys(FAR, jpeg(60)))
+    for name in ("unlabeled/link", "labeled/cow", "test/cow"):
+        (tmp_path / "mine" / name).symlink_to(far)
+    assert own()[0] == 0
+    found = load(tmp_path, "folder")
+    assert found.classes == ("cat", "cow", "dog", "bird")
+    linked = {f"{place}/{name}" for place in ("unlabeled/link", "labeled/cow") for name in FAR}
+    assert linked <= set(found.files("train"))
+    assert {f"test/cow/{name}" for name in FAR} <= set(found.files("test"))
+
+
+def test_what_is_left_out_is_counted_and_named(tmp_path: Path, own: Own) -> None:
+    others = ("unlabeled/.cache/0.jpg", "labeled/cat/._0.jpg", "notes.txt", "more/0.jpg")
+    write_files(tmp_path / "mine", dict.fromkeys(others, jpeg(1)))
+    code, messages = own()
+    assert code == 0
+    assert "left out 4 file(s) or folder(s)" in messages
+    assert "more; notes.txt; labeled/cat/._0.jpg; and 1 more" in messages
+    assert len(load(tmp_path, "folder").files("train")) == 7
+
+
+def test_nothing_is_said_if_nothing_is_left_out(own: Own) -> None:
+    assert "left out" not in own()[1]
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def socket(path: Path) -> None:
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+
+
+def link(target: str) -> Callable[[Path], None]:
+    return lambda path: path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "place", ["unlabeled/2024/x.jpg", "test/dog/x.jpg", "labeled/x", "unlabeled/2024/\n\udcff"]
+)
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (pipe, " is a pipe, expected a file or a folder"),
+        (socket, " is a socket, expected a file or a folder"),
+        (link("/dev/zero"), " is a device, expected a file or a folder"),
+        (link("gone"), " is a link to gone, which cannot be read (No such file"),
+        (link("../.."), ", which contains it"),
+    ],
+)
+def test_what_is_neither_file_nor_folder_is_named(
+    tmp_path: Path, own: Own, place: str, make: Callable[[Path], None], message: str
+) -> None:
+    make(tmp_path / "mine" / place)
+    code, messages = own()
+    assert code == 2
+    assert message in messages and "repair or remove that" in messages
+    assert len(messages.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["labeled", "labeled/cat", "unlabeled/2024", "test"])
+def test_a_folder_that_cannot_be_read_is_an_error(
+    tmp_path: Path, own: Own, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unreadable_folder(monkeypatch, tmp_path / "mine" / name)
+    code, messages = own()
+    assert code == 2
+    assert f"mine/{name} cannot be read (Permission denied)" in messages
+
+
+def test_a_picture_that_cannot_be_opened_is_named(
+    tmp_path: Path, own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Image.open
+
+    def refuse(path: Path) -> Image.Image:
+        if path.name == "2.jpg":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(Image, "open", refuse)
+    code, messages = own()
+    assert code == 2
+    assert "unlabeled/2024/2.jpg: Permission denied\n" in messages
+
+
+# --- pictures that cannot be decoded ----------------------------------------------------------
+
+
+def test_a_failed_attempt_leaves_the_pictures_prepared_before(tmp_path: Path, own: Own) -> None:
+    own()
+    folder = tmp_path / "prepared/folder"
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
+    write_files(tmp_path / "mine", {"unlabeled/x.jpg": b"hello"})
+    code, messages = own()
+    assert code == 2
+    assert "unlabeled/x.jpg: not a picture" in messages and "is unchanged" in messages
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "lock"}
+    assert after == before
+    load(tmp_path, "folder").verify()
 
 
 def test_all_unreadable_pictures_of_both_parts_are_named_at_once(tmp_path: Path, own: Own) -> None:

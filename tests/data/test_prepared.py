@@ -1,8 +1,10 @@
 """The prepared format: what was written is read back, and damage of any kind is found."""
 
+import errno
+import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +62,20 @@ def flip_last_byte(path: Path) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (Path.unlink, "is missing"),
-    "truncated": (lambda path: os.truncate(path, 100), "holds 100 bytes, expected"),
+    "truncated": (lambda path: os.truncate(path, 40), "holds 40 bytes, expected"),
     "changed": (flip_last_byte, "does not have the sha256"),
 }
 
 
-@pytest.mark.parametrize("file", ["train.npy", "train_labels.npy", "train_files.txt"])
+FILES = ["train.npy", "train_labels.npy", "train_files.json"]
+
+
+@pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_found_and_named(
     tmp_path: Path, small: Path, file: str, damage: str
 ) -> None:
     spoil, message = DAMAGES[damage]
-    if (file, damage) == ("train_files.txt", "truncated"):
-        message = "holds 100 bytes, expected 32"
     spoil(small / file)
     with pytest.raises(UserError, match=f"{file} {message}.*python -m dac.prepare --data digits"):
         load(tmp_path, "digits").verify()
@@ -123,19 +126,121 @@ def test_large_files_are_mapped_and_checked_by_size(
         load(tmp_path, "digits").part("train")
 
 
-def test_an_interrupted_prepare_never_looks_finished_and_starts_clean(
-    tmp_path: Path, small: Path
-) -> None:
-    def interrupted() -> Iterator[np.ndarray]:
-        yield np.zeros((1, 3, 2, 2), np.uint8)
-        raise KeyboardInterrupt
+# --- names of files and classes -----------------------------------------------------------------
 
-    new = small_set()
-    broken = NewSet(new.classes, {"train": NewPart(np.arange(4), 2, interrupted())})
-    with pytest.raises(KeyboardInterrupt):
-        prepared_writer.write(small, "digits", broken, {"side": 2})
-    assert {path.name for path in small.iterdir()} == {"lock"}
-    (small / ".train.npy.1.abcd.partial").write_bytes(b"left by a killed process")
-    prepared_writer.write(small, "digits", small_set(), {"side": 2})
-    load(tmp_path, "digits").verify()
-    assert not list(small.glob(".*.partial"))
+LINE_BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+ODD_NAMES = (*(f"a{c}b.png" for c in LINE_BREAKS), "caf\udce9\udcff", "\u00e9", "\\", '"', ",", " ")
+
+
+def test_file_and_class_names_may_have_any_character(tmp_path: Path) -> None:
+    count = len(ODD_NAMES)
+    part = NewPart(np.arange(count), 1, [np.zeros((count, 3, 1, 1), np.uint8)], ODD_NAMES)
+    with prepared_writer.held(tmp_path, "folder") as folder:
+        prepared_writer.write(folder, "folder", NewSet(ODD_NAMES, {"train": part}), {})
+    found = load(tmp_path, "folder")
+    assert found.files("train") == ODD_NAMES
+    assert found.classes == ODD_NAMES
+    assert (folder / "train_files.json").read_bytes().isascii()
+
+
+@pytest.mark.parametrize(
+    ("content", "found"), [(b'["a", "b", "c"]', "3"), (b'{"a": 1}', "no list of")]
+)
+def test_names_must_be_as_many_as_images(
+    tmp_path: Path, small: Path, content: bytes, found: str
+) -> None:
+    (small / "train_files.json").write_bytes(content)
+    meta = json.loads((small / "meta.json").read_text())
+    known = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    meta["parts"]["train"]["files"] = known
+    (small / "meta.json").write_text(json.dumps(meta))
+    with pytest.raises(UserError, match=f"has {found} names, expected 4, one per image"):
+        load(tmp_path, "digits").verify()
+
+
+# --- what cannot be opened ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path, small: Path, file: str) -> None:
+    (small / file).unlink()
+    (small / file).mkdir()
+    with pytest.raises(UserError, match=f"{file} is a folder, expected a file; move it away"):
+        load(tmp_path, "digits").verify()
+    with (
+        pytest.raises(UserError, match=f"{file} is a folder, expected a file; move it away"),
+        prepared_writer.held(tmp_path, "digits") as folder,
+    ):
+        prepared_writer.write(folder, "digits", small_set(), {"side": 2})
+
+
+@pytest.mark.parametrize("file", ["train.npy", "meta.json"])
+def test_a_pipe_in_the_place_of_a_file_is_not_replaced(
+    tmp_path: Path, small: Path, file: str
+) -> None:
+    (small / file).unlink()
+    os.mkfifo(small / file)
+    with pytest.raises(UserError, match=f"{file} (is a folder or a special file|holds 0 bytes)"):
+        load(tmp_path, "digits").verify()
+    with (
+        pytest.raises(UserError, match=f"{file}: it is a pipe"),
+        prepared_writer.held(tmp_path, "digits") as folder,
+    ):
+        prepared_writer.write(folder, "digits", small_set(), {"side": 2})
+    assert (small / file).is_fifo()
+
+
+def test_a_folder_in_the_place_of_the_description_is_named(tmp_path: Path, small: Path) -> None:
+    (small / "meta.json").unlink()
+    (small / "meta.json").mkdir()
+    with pytest.raises(UserError, match=r"meta\.json is a folder or a special file, expected"):
+        load(tmp_path, "digits")
+    with (
+        pytest.raises(UserError, match=r"meta\.json is a folder, expected a file; move it away"),
+        prepared_writer.held(tmp_path, "digits") as folder,
+    ):
+        prepared_writer.write(folder, "digits", small_set(), {"side": 2})
+
+
+def forbid(monkeypatch: pytest.MonkeyPatch, name: str, function: str) -> None:
+    """Refuse a file of this name, as the kernel does for mode 000 unless one is root."""
+    real: Callable[..., Any] = getattr(Path, function)
+
+    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
+        if self.name == name:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Path, function, refuse)
+
+
+@pytest.mark.parametrize("function", ["open", "stat"])
+@pytest.mark.parametrize("file", FILES)
+def test_a_file_without_permission_is_named(
+    tmp_path: Path, small: Path, file: str, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid(monkeypatch, file, function)
+    with pytest.raises(UserError, match=rf"{file} cannot be read \(Permission denied\); fix its"):
+        load(tmp_path, "digits").verify()
+
+
+def test_an_array_that_numpy_may_not_open_is_named(
+    tmp_path: Path, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **options: object) -> np.ndarray:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(np, "load", refuse)
+    with pytest.raises(UserError, match=r"train\.npy cannot be read \(Permission denied\)"):
+        load(tmp_path, "digits").part("train")
+
+
+@pytest.mark.parametrize("function", ["open", "stat"])
+def test_a_description_without_permission_is_named(
+    tmp_path: Path, small: Path, function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forbid(monkeypatch, "meta.json", function)
+    if function == "stat":  # a folder that may not be searched: nothing in it can be opened
+        forbid(monkeypatch, "meta.json", "open")
+    with pytest.raises(UserError, match=r"meta\.json cannot be read .*Permission denied"):
+        load(tmp_path, "digits")

@@ -128,6 +128,34 @@ def test_a_truncated_file_is_refused(
         load_small(path)
 
 
+@pytest.mark.parametrize("content", ["[" * 100_000, "[" + "1" * 5000 + "]"])
+def test_json_that_no_reader_takes_is_refused(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=f"split file {path} cannot be read .*delete it"):
+        load_small(path)
+    with pytest.raises(UserError, match=f"split file {path} cannot be read .*delete it"):
+        split_file.save_or_keep(small_split(), path)
+
+
+def test_a_file_that_may_not_be_read_or_is_a_folder_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=rf"split file {tmp_path} cannot be read \(Is a directory"):
+        load_small(tmp_path)
+    path = tmp_path / "s.json"
+    split_file.save(small_split(), path)
+
+    def denied(here: Path) -> str:
+        raise PermissionError(13, "Permission denied", str(here))
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(
+        UserError, match=r"cannot be read \(Permission denied\); fix its permissions"
+    ):
+        load_small(path)
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         load_small(tmp_path / "s.json")

@@ -1,5 +1,6 @@
 """The evaluator: every rule's numbers against hand-made outputs, and the stage itself."""
 
+import csv
 import io
 import json
 import shutil
@@ -259,24 +260,81 @@ def test_a_missing_or_broken_model_is_one_message(params, root, tmp_path, capsys
     assert "cannot be read" in said and "Traceback" not in said
 
 
+def test_names_that_are_not_utf8_are_written_byte_by_byte(params, root, dac_run, monkeypatch):
+    monkeypatch.setattr("dac.evaluate.predictions", lambda *given: "caf\u00e9 caf\udce9\n")
+    assert stage(dac_run, root, params) == 0
+    assert (dac_run / "predictions.csv").read_bytes() == b"caf\xc3\xa9 caf\xe9\n"
+
+
+# --- predictions.csv ----------------------------------------------------------------------------
+
+PREDICTED = {
+    "test_accepted": np.array([True, False]),
+    "pool_accepted": np.array([True, False]),
+    "test_predictions": np.array([1, 0]),
+    "test_scores": np.array([0.9, 0.4], np.float32),
+    "pool_index": np.array([2, 0]),
+    "pool_predictions": np.array([0, 1]),
+    "pool_scores": np.array([0.5, 0.1], np.float32),
+}
+TRAIN_FILES = ("a.jpg", "b.jpg", "c.jpg")
+
+
+def read_back(written):
+    """As docs/own-pictures.md says."""
+    return [
+        {column: value.removeprefix("'") for column, value in row.items()}
+        for row in csv.DictReader(io.StringIO(written, newline=""))
+    ]
+
+
 def test_picture_files_get_their_class_or_unknown_by_name():
-    arrays = {
-        "test_accepted": np.array([True, False]),
-        "pool_accepted": np.array([True, False]),
-        "test_predictions": np.array([1, 0]),
-        "test_scores": np.array([0.9, 0.4]),
-        "pool_index": np.array([2, 0]),
-        "pool_predictions": np.array([0, 1]),
-        "pool_scores": np.array([0.5, 0.1]),
-    }
-    files = ("a.jpg", "b.jpg", "c.jpg")
-    written = predictions(arrays, ("cat", "dog"), ("x.jpg", "y.jpg"), files)
+    written = predictions(PREDICTED, ("cat", "dog"), ("x.jpg", "y.jpg"), TRAIN_FILES)
     table = pd.read_csv(io.StringIO(written))
     assert table["score"].tolist() == [0.9, 0.4, 0.5, 0.1]
-    assert table[["part", "file", "class"]].to_numpy().tolist() == [
-        ["test", "x.jpg", "dog"],
-        ["test", "y.jpg", "unknown"],
-        ["pool", "c.jpg", "cat"],
-        ["pool", "a.jpg", "unknown"],
+    assert table[["part", "file", "accepted", "class"]].to_numpy().tolist() == [
+        ["test", "x.jpg", "yes", "dog"],
+        ["test", "y.jpg", "no", "unknown"],
+        ["pool", "c.jpg", "yes", "cat"],
+        ["pool", "a.jpg", "no", "unknown"],
     ]
-    assert predictions(arrays, ("cat", "dog"), (), ()) is None, "digits and CIFAR are no files"
+    assert predictions(PREDICTED, ("cat", "dog"), (), ()) is None, "digits and CIFAR are no files"
+
+
+def test_a_class_named_unknown_is_not_a_rejection():
+    written = predictions(PREDICTED, ("cat", "unknown"), ("x.jpg", "y.jpg"), TRAIN_FILES)
+    rows = read_back(written)[:2]
+    assert [row["class"] for row in rows] == ["unknown", "unknown"]
+    assert [row["accepted"] for row in rows] == ["yes", "no"]
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\uff1d1"])
+def test_no_name_is_a_formula_of_a_spreadsheet(name):
+    written = predictions(PREDICTED, (name, name), (name, name), (name,) * 3)
+    cells = [cell for row in csv.reader(io.StringIO(written, newline="")) for cell in row]
+    assert f"'{name}" in cells and name not in cells
+
+
+BREAKS = "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"a{c}b" for c in BREAKS),
+        *BREAKS,
+        "\r\n",
+        "'",
+        "''",
+        "'=1",
+        "=1",
+        "-",
+        'a,"b";',
+        "caf\udce9",
+    ],
+)
+def test_every_name_is_read_back(name):
+    written = predictions(PREDICTED, (name, "dog"), (name, "y.jpg"), (name, "b.jpg", "c.jpg"))
+    rows = read_back(written)
+    assert [row["file"] for row in rows] == [name, "y.jpg", "c.jpg", name]
+    assert [row["class"] for row in rows] == ["dog", "unknown", name, "unknown"]

@@ -19,6 +19,12 @@ def test_a_device_that_cannot_be_used_is_one_message(name: str) -> None:
         choose_device(name)
 
 
+@pytest.mark.parametrize("name", ["meta", "mps", "mkldnn", "vulkan", "xpu", "cpu:1", "CPU"])
+def test_a_device_that_cannot_train_is_refused_with_those_that_can(name: str) -> None:
+    with pytest.raises(UserError, match=f"device '{name}' .*accepted are auto, cpu, cuda, cuda:0"):
+        choose_device(name)
+
+
 def test_a_chosen_device_repeats_its_bits() -> None:
     choose_device("cpu")
     assert torch.are_deterministic_algorithms_enabled()

@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dac.io.errors import RunFailed, Stopped, UserError, exit_code_of
+from dac.io.errors import RunFailed, Stopped, UserError, exit_code_of, reason
+
+DENIED = "error: a.json cannot be used (Permission denied)"
+NO_FILE = "error: a file cannot be used (Is a directory)"
+MEND = "fix its permissions or what lies in its place, then run the same command again"
 
 
 def raising(error: BaseException) -> Callable[[], None]:
@@ -23,6 +27,8 @@ def raising(error: BaseException) -> Callable[[], None]:
         (RunFailed("loss is not finite"), 1, "failed: loss is not finite\n"),
         (Stopped("saved at step 5"), 75, "stopped: saved at step 5\n"),
         (KeyboardInterrupt(), 130, "interrupted; run the same command again to continue\n"),
+        (PermissionError(13, "Permission denied", "a.json"), 2, f"{DENIED}; {MEND}\n"),
+        (IsADirectoryError(21, "Is a directory"), 2, f"{NO_FILE}; {MEND}\n"),
     ],
 )
 def test_an_error_is_one_message_and_its_exit_code(
@@ -40,6 +46,23 @@ def test_success_is_zero_and_silent(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_fault_of_the_program_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         exit_code_of(raising(ZeroDivisionError()))
+
+
+def test_a_stop_is_not_taken_for_a_fault_by_who_catches_faults() -> None:
+    def main() -> None:
+        try:
+            raise Stopped("SIGTERM")
+        except Exception:
+            pytest.fail("a library would go on")
+
+    assert exit_code_of(main) == 75
+
+
+def test_a_reason_is_one_line_without_the_path() -> None:
+    assert reason(FileNotFoundError(2, "No such file", "a.json")) == "No such file"
+    assert reason(ValueError("first\nsecond")) == "first"
+    assert reason(EOFError()) == "EOFError"
+    assert reason(KeyError("ema")) == "'ema' is missing"
 
 
 def test_a_reader_that_has_gone_is_no_traceback() -> None:

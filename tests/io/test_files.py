@@ -7,6 +7,8 @@ import io
 import json
 import math
 import multiprocessing
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +82,68 @@ def test_a_path_that_is_a_folder_is_one_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (os.mkfifo, "a pipe"),
+        (lambda path: socket.socket(socket.AF_UNIX).bind(str(path)), "a socket"),
+        (lambda path: path.symlink_to("/dev/null"), "a device"),
+    ],
+)
+def test_a_pipe_a_socket_and_a_device_stay_what_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    path = Path("out.html")
+    make(path)
+    before = path.lstat()
+    with pytest.raises(UserError, match=f"cannot write out.html: it is {kind}; give the name of a"):
+        files.write_text(path, "x")
+    assert path.lstat() == before and names(tmp_path) == {"out.html"}
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "/dev/none-such"])
+def test_open_files_among_devices_are_refused_whatever_they_lead_to(name: str) -> None:
+    with pytest.raises(UserError, match=f"cannot write {name}: it is .*name of a regular file"):
+        files.refuse_special(Path(name))
+
+
+def test_a_link_is_replaced_and_the_file_it_points_to_stays(tmp_path: Path) -> None:
+    cached, link = tmp_path / "cached", tmp_path / "link"
+    cached.write_text("old")
+    link.symlink_to(cached)
+    files.write_text(link, "new")
+    assert (cached.read_text(), link.read_text()) == ("old", "new") and not link.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["loop/a.txt", "n" * 300])
+def test_paths_that_no_system_can_follow_are_one_message(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UserError, match=r"cannot write .*give another folder"):
+        files.write_text(tmp_path / name, "x")
+
+
+def test_what_killed_writers_of_a_file_left_goes_with_the_next_write(tmp_path: Path) -> None:
+    left = [".a[1].txt.77.0123abcd.partial", ".a[1].txt.78.0123abcd.partial"]
+    others = [".b.txt.77.0123abcd.partial", "a[1].txt.partial"]
+    for name in (*left, *others):
+        (tmp_path / name).write_text("half")
+    files.write_text(tmp_path / "a[1].txt", "whole")
+    assert names(tmp_path) == {"a[1].txt", *others}
+    files.remove_leftovers(tmp_path)
+    assert names(tmp_path) == {"a[1].txt", "a[1].txt.partial"}
+
+
+def test_a_writer_that_is_still_at_work_loses_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with files.atomic(path) as file:
+        file.write(b"the last one ")
+        files.write_text(path, "another one")
+        files.remove_leftovers(tmp_path)
+        file.write(b"wins")
+    assert path.read_text() == "the last one wins" and names(tmp_path) == {"a.txt"}
+
+
+@pytest.mark.parametrize(
     ("number", "words"),
     [
         (errno.ENOSPC, "no space left"),
@@ -118,10 +182,27 @@ def test_a_missing_or_broken_json_file_says_what_to_do(tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
     with pytest.raises(UserError, match=f"metrics file {path} does not exist; run the stage"):
         files.read_json(path, "metrics file")
-    for content in (b'{"a":', b"\xff\xfe"):
+    too_deep, too_long = b"[" * 100_000, b"[" + b"1" * 5000 + b"]"
+    for content in (b"", b'{"a":', b"\xff\xfe", too_deep, too_long):
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"metrics file {path} cannot be read .*delete it"):
             files.read_json(path, "metrics file")
+
+
+def test_a_json_file_that_may_not_be_read_or_is_a_folder_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=r"cannot be read \(Is a directory\); delete it"):
+        files.read_json(tmp_path, "metrics file")
+
+    def denied(path: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(
+        UserError, match=r"cannot be read \(Permission denied\); fix its permissions"
+    ):
+        files.read_json(tmp_path / "metrics.json", "metrics file")
 
 
 def test_a_hash_does_not_depend_on_the_order_of_keys() -> None:

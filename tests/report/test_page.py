@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -215,6 +216,39 @@ def test_broken_files_and_missing_runs_are_named_and_not_fatal(tmp_path: Path) -
     assert "Nothing: every run is in" not in words
 
 
+@pytest.mark.parametrize("file", ["tables/digits.csv", "figures/digits-heads.png"])
+def test_a_result_that_may_not_be_read_or_is_a_folder_is_one_message(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake(tmp_path, "demo")
+    path, read = Path("results") / file, Path.read_bytes
+    given = ("--suite", "demo", "--params", str(TOP / "params.yaml"))
+
+    def denied(here: Path) -> bytes:
+        if here == path:
+            raise PermissionError(13, "Permission denied", str(here))
+        return read(here)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", denied)
+        said = call(tmp_path, "dac.report", *given, check=False)
+    assert said.startswith(f"error: {path} cannot be read (Permission denied); fix its permissions")
+    (tmp_path / path).unlink()
+    (tmp_path / path).mkdir()
+    said = call(tmp_path, "dac.report", *given, check=False)
+    assert said.startswith(f"error: {path} cannot be read (Is a directory)")
+    assert not (tmp_path / "results/report.html").exists()
+
+
+def test_a_page_never_takes_the_place_of_a_pipe(tmp_path: Path) -> None:
+    fake(tmp_path, "demo")
+    os.mkfifo(tmp_path / "page")
+    given = ("--suite", "demo", "--params", str(TOP / "params.yaml"), "--out", "page")
+    said = call(tmp_path, "dac.report", *given, check=False)
+    assert said == "error: cannot write page: it is a pipe; give the name of a regular file\n"
+    assert (tmp_path / "page").is_fifo()
+
+
 def test_runs_of_other_parameters_do_not_count(tmp_path: Path) -> None:
     fake(tmp_path, "demo")
     path = tmp_path / "runs/digits-6-30/dac/seed1/metrics.json"
@@ -266,7 +300,8 @@ def test_words_for_numbers() -> None:
 def test_numbers_that_nobody_wrote_down_are_unknown(tmp_path: Path) -> None:
     fake(tmp_path, "demo")
     for path in (tmp_path / "runs").rglob("run.json"):
-        write_json(path, {"run": {}, "training_seconds": True, "views_per_second": math.inf})
+        odd = {"training_seconds": True, "views_per_second": math.inf}
+        write_json(path, {"run": {}, "peak_memory_bytes": 10**400, **odd})
     page = write(tmp_path, "demo")
     costs = page[page.index("<caption>Cost of training") :]
     rows = [re.findall(r"<td>(.*?)</td>", row) for row in re.findall("<tr>.*?</tr>", costs, re.S)]

@@ -273,6 +273,29 @@ def test_a_corrupt_file_is_named_and_stops(text, tmp_path, stage):
     assert not (tmp_path / "out").exists(), "nothing is written from half of the numbers"
 
 
+@pytest.mark.parametrize("name", ["metrics.json", "run.json"])
+def test_a_file_that_may_not_be_read_or_is_a_folder_is_named(
+    name, project, tmp_path, stage, monkeypatch
+):
+    path = write(project, tmp_path / "runs", Key(TASKS[0], "dac", 1), 0.8).with_name(name)
+    path.touch()
+    read = Path.read_text
+
+    def denied(here, *given, **options):
+        if here == path:
+            raise PermissionError(13, "Permission denied", str(here))
+        return read(here, *given, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", denied)
+        code, _, err = stage("--suite", "small")
+    assert code == 2 and f"{path} cannot be read (Permission denied); fix its permissions" in err
+    path.unlink()
+    path.mkdir()
+    code, _, err = stage("--suite", "small")
+    assert code == 2 and f"{path} cannot be read (Is a directory)" in err
+
+
 @pytest.mark.parametrize("value", [63.3, -0.1, "0.5", True, [0.5]])
 def test_a_number_that_is_no_share_is_named(value, project, tmp_path, stage):
     path = write(project, tmp_path / "runs", Key(TASKS[0], "dac", 1), value)

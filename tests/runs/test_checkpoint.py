@@ -1,6 +1,8 @@
 """Checkpoints: read back exactly, two kept, damage passed over, nothing executed."""
 
+import errno
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,57 @@ def test_a_damaged_one_is_passed_over_with_a_message(
     assert checkpoint.newest(tmp_path) is None
 
 
+def in_the_way(path: Path, make: Callable[[Path], None]) -> None:
+    path.unlink()
+    make(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (Path.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to("nowhere"), "No such file"),
+        (lambda path: path.symlink_to(path), "Too many levels"),
+    ],
+)
+def test_one_that_is_no_file_is_passed_over_like_a_damaged_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], make: Callable[[Path], None], told: str
+) -> None:
+    _, newer = (checkpoint.save(tmp_path, step, state(step)) for step in (1, 2))
+    in_the_way(newer, make)
+    found = checkpoint.newest(tmp_path)
+    assert found is not None and found["step"] == 1
+    assert f"{newer} is damaged ({told}" in capsys.readouterr().err
+    for step in (3, 4, 5):
+        checkpoint.save(tmp_path, step, state(step))
+    found = checkpoint.newest(tmp_path)
+    assert found is not None and found["step"] == 5, "what cannot be removed stops nothing"
+
+
+def test_one_that_may_not_be_read_is_passed_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, newer = (checkpoint.save(tmp_path, step, state(step)) for step in (1, 2))
+    read = Path.read_bytes
+
+    def denied(path: Path) -> bytes:
+        if path == newer:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    found = checkpoint.newest(tmp_path)
+    assert found is not None and found["step"] == 1
+    assert f"{newer} is damaged (Permission denied); trying" in capsys.readouterr().err
+
+
+def test_what_a_killed_save_left_goes_with_the_next_one(tmp_path: Path) -> None:
+    left = tmp_path / ".last-000000001-0123456789abcdef.pt.77.0123abcd.partial"
+    left.write_bytes(b"half")
+    path = checkpoint.save(tmp_path, 2, state(2))
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_an_empty_or_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert checkpoint.newest(tmp_path) is None
     assert checkpoint.newest(tmp_path / "none") is None
@@ -91,6 +144,26 @@ def test_a_file_that_cannot_be_read_is_one_message(tmp_path: Path, content: byte
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist; train first"):
         checkpoint.from_file(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize("content", [b"\x80\x02.", b"\x80\x02}q\x00(U\x01", bytes(range(256))])
+def test_no_bytes_are_a_traceback(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.pt").write_bytes(content)
+    with pytest.raises(UserError, match="cannot be read"):
+        checkpoint.from_file(tmp_path / "model.pt")
+
+
+def test_tensors_fit_if_names_and_shapes_are_the_same() -> None:
+    wanted = {"a": torch.ones(2, 3), "b": torch.zeros(1)}
+    assert checkpoint.misfit({"b": torch.ones(1), "a": torch.zeros(2, 3)}, wanted) is None
+    for found, told in (
+        ({"a": torch.ones(2, 3)}, "b is missing"),
+        ({"a": torch.ones(2, 3), "b": 0.0}, "b is missing"),
+        ({"a": torch.ones(3, 2), "b": torch.zeros(1)}, "a is (3, 2), expected (2, 3)"),
+        (wanted | {"c": torch.zeros(1)}, "c has no place"),
+        ([1, 2], "no tensors"),
+    ):
+        assert checkpoint.misfit(found, wanted) == told
 
 
 def test_the_hash_is_of_names_types_shapes_and_values() -> None:

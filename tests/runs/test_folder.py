@@ -43,6 +43,32 @@ def test_finishing_writes_the_model_and_drops_the_state(
     assert "is finished; nothing to do" in capsys.readouterr().err
 
 
+def test_a_finished_run_has_nothing_left_of_killed_attempts(tmp_path: Path) -> None:
+    mine, other = RunFolder(tmp_path, IDENTITY), RunFolder(tmp_path, OTHER)
+    mine.save(5, {"step": 5})
+    other.save(5, {"step": 5})
+    left = [
+        tmp_path / ".model.pt.7.0123abcd.partial",
+        mine.work / ".history.csv.7.0123abcd.partial",
+    ]
+    waiting = other.work / ".last-000000007-0123456789abcdef.pt.7.0123abcd.partial"
+    for path in (*left, waiting):
+        path.write_bytes(b"half")
+    mine.finish({"best": 1})
+    assert not any(path.exists() for path in left)
+    assert waiting.exists() and checkpoint.saved(other.work), "the other run is not finished"
+
+
+def test_a_run_that_was_killed_while_tidying_up_is_tidied_when_started_again(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path, IDENTITY)
+    folder.finish({"best": 1})
+    folder.save(5, {"step": 5})
+    (folder.work / ".history.csv.7.0123abcd.partial").write_bytes(b"half")
+    assert folder.is_finished() and list(folder.work.iterdir()) == []
+
+
 def test_a_finished_model_of_another_run_is_refused(tmp_path: Path) -> None:
     RunFolder(tmp_path, IDENTITY).finish({"best": 1})
     with pytest.raises(UserError, match="belongs to another run") as caught:

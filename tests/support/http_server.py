@@ -6,7 +6,7 @@ an answer without a fault is correct and honours ranges. `server.requests` keeps
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -22,6 +22,9 @@ class Server(ThreadingHTTPServer):
         self.faults: dict[str, list[Fault]] = {}
         self.requests: list[Asked] = []
         self.closing = threading.Event()
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Quiet: a client that has seen enough hangs up."""
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}{path}"
@@ -94,6 +97,34 @@ def stall(at: int) -> Fault:
         handler.server.closing.wait(10)
 
     return fault
+
+
+def slow(at: int) -> Fault:
+    """Goes on with a byte at a time after byte `at`."""
+
+    def fault(handler: Handler, content: bytes) -> None:
+        handler.answer(content, stop_at=at)
+        rest = iter(content[at:])
+        _until_hung_up(handler, lambda: bytes([next(rest)]), pause=0.01)
+
+    return fault
+
+
+def verbatim(answer: bytes, endless: bytes = b"", pause: float = 0.0) -> Fault:
+    """Sends these bytes as the whole answer, headers included, then `endless` without end."""
+
+    def fault(handler: Handler, content: bytes) -> None:
+        handler.wfile.write(answer)
+        if endless:
+            _until_hung_up(handler, lambda: endless, pause)
+
+    return fault
+
+
+def _until_hung_up(handler: Handler, piece: Callable[[], bytes], pause: float) -> None:
+    with suppress(OSError, StopIteration):
+        while not handler.server.closing.wait(pause):
+            handler.wfile.write(piece())
 
 
 def other(content: bytes) -> Fault:

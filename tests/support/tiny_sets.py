@@ -1,10 +1,12 @@
 """Small copies of the data sets in their official layouts, and parameters that fit them."""
 
 import copy
+import errno
 import functools
 import gzip
 import hashlib
 import io
+import os
 import pickle
 import tarfile
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import yaml
 from pictures import photographs
 from PIL import Image
@@ -60,6 +63,18 @@ def write_files(folder: Path, files: dict[str, bytes]) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
+
+
+def unreadable_folder(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Refuse to list a folder, as the kernel does for mode 000 unless one is root."""
+    real = os.scandir
+
+    def scandir(path: Path) -> Any:
+        if Path(path) == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
 
 
 def write_params(path: Path, **sections: dict[str, Any]) -> Path:

@@ -17,7 +17,7 @@ import yaml
 from toy import TRAIN
 
 TOP = Path(__file__).parents[2]
-CODE = ("Snakefile", "workflow", "dac", "slurm", "environment.yml")
+CODE = ("Snakefile", "workflow", "profiles", "dac", "slurm", "environment.yml")
 METHODS = ("labeled-only", "fixmatch", "softmatch", "dac")
 TABLE = {
     "title": "Toy",

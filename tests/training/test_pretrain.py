@@ -287,6 +287,35 @@ def test_weights_with_a_tensor_too_few_or_too_many_are_refused(
         train_from(short, task_root, tmp_path / "run", other)
 
 
+@pytest.mark.parametrize("backbone", [None, "weights", {"layers.0.weight": 1.0}])
+def test_a_model_without_a_backbone_names_the_command_that_makes_it(
+    backbone, short, whole, tmp_path
+):
+    model = checkpoint.from_file(whole / "model.pt") | {"backbone": backbone}
+    path = tmp_path / "digits" / "small-cnn" / "model.pt"
+    path.parent.mkdir(parents=True)
+    torch.save(model, path)
+    with pytest.raises(UserError, match=r"holds no backbone; delete it and run `.*dac\.pretrain"):
+        loaded(short, tmp_path)
+
+
+def test_state_that_does_not_fit_is_one_message(short, root, tmp_path):
+    with toy.stopping(3) as stop, pytest.raises(Stopped):
+        pretrain_here(short, root, tmp_path, stop)
+    state = checkpoint.newest(working(tmp_path))
+    del state["network"]["backbone.layers.0.weight"]
+    checkpoint.save(working(tmp_path), 4, state)
+    with pytest.raises(UserError, match=r"does not fit this run \(network: backbone\.layers\.0\.w"):
+        pretrain_here(short, root, tmp_path)
+
+
+def test_a_network_that_cannot_fit_into_memory_is_refused(short, root, tmp_path, monkeypatch):
+    monkeypatch.setattr("dac.training.memory.free_memory", lambda device: 10**6)
+    told = r"needs at least .*lower pretrain\.by_data\.digits\.batch"
+    with pytest.raises(UserError, match=told):
+        pretrain_here(short, root, tmp_path)
+
+
 def test_a_network_of_other_parameters_or_another_backbone_is_refused(
     short, folder, whole, tmp_path
 ):

@@ -156,6 +156,93 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     same_run(tmp_path, undisturbed("dac"))
 
 
+def pop(*path):
+    """A change of a saved state: without the part at this place."""
+
+    def change(state):
+        for step in path[:-1]:
+            state = state[step]
+        del state[path[-1]]
+
+    return change
+
+
+def flatten(*path):
+    """A change of a saved state: the tensor at this place has one dimension and a row too many."""
+
+    def change(state):
+        for step in path[:-1]:
+            state = state[step]
+        state[path[-1]] = torch.cat([state[path[-1]].flatten(), torch.zeros(1)])
+
+    return change
+
+
+WEIGHT = "backbone.layers.0.weight"
+
+
+@pytest.fixture(scope="module")
+def stopped(root, params, tmp_path_factory):
+    """A run with a best network, and with losses that are not yet in its history."""
+    out = tmp_path_factory.mktemp("stopped")
+    train_and_stop(params, "dac", root, out, done=7)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        *((pop(part), f"{part}") for part in ("network", "optimizer", "ema", "streams", "meter")),
+        *((pop(part), f"{part} is") for part in ("step", "history", "best", "seconds")),
+        (pop("network", WEIGHT), f"network: {WEIGHT} is missing"),
+        (pop("network", "method.bank.z"), "network: method.bank.z is missing"),
+        (pop("ema", WEIGHT), f"ema: {WEIGHT} is missing"),
+        (pop("streams", "method"), "streams: method is missing"),
+        (pop("meter", "counts"), "'counts' is missing"),
+        (pop("optimizer", "param_groups"), "'param_groups' is missing"),
+        (pop("optimizer", "param_groups", 0), "parameter groups"),
+        (pop("optimizer", "param_groups", 1, "momentum"), "optimizer: momentum is missing"),
+        (pop("best", "closed_accuracy"), "best: step or closed_accuracy is missing"),
+        (pop("best", "network"), "best: no tensors"),
+        (pop("best", "network", WEIGHT), f"best: {WEIGHT} is missing"),
+        (flatten("network", WEIGHT), f"network: {WEIGHT} is "),
+        (flatten("network", "method.bank.q"), "network: method.bank.q is "),
+        (flatten("ema", WEIGHT), f"ema: {WEIGHT} is "),
+        (flatten("best", "network", WEIGHT), f"best: {WEIGHT} is "),
+        (flatten("streams", "weights"), "streams: weights is "),
+        (flatten("optimizer", "state", 0, "momentum_buffer"), "optimizer: momentum_buffer is "),
+        (flatten("meter", "sums", "supervised"), "meter: supervised is "),
+    ],
+)
+def test_a_whole_checkpoint_with_missing_or_misshapen_parts_is_one_message_and_stays(
+    change, told, root, params, tmp_path, stopped
+):
+    """Its hash is right: no damage, but other code, whose hours of training must not be lost."""
+    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
+    folder = working(tmp_path)
+    state = checkpoint.newest(folder)
+    change(state)
+    newest = checkpoint.save(folder, 8, state)
+    before = checkpoint.saved(folder)
+    with pytest.raises(UserError, match=f"the state in {folder} does not fit this run") as caught:
+        toy.train_here(params, "dac", root, tmp_path)
+    assert told in str(caught.value) and "delete that folder to start over" in str(caught.value)
+    assert checkpoint.saved(folder) == before and before[0] == newest
+
+
+def test_a_folder_in_place_of_the_newest_checkpoint_falls_back_to_the_one_before(
+    root, params, tmp_path, undisturbed, capsys
+):
+    train_and_stop(params, "dac", root, tmp_path, done=6)
+    newest, _ = checkpoint.saved(working(tmp_path))
+    newest.unlink()
+    newest.mkdir()
+    toy.train_here(params, "dac", root, tmp_path)
+    told = capsys.readouterr().err
+    assert f"{newest} is damaged (Is a directory)" in told and "at step 3 of 12" in told
+    same_run(tmp_path, undisturbed("dac"))
+
+
 class Evil:
     """A pickle that runs a command when it is loaded carelessly."""
 

@@ -102,6 +102,17 @@ def test_a_full_disk_leaves_nothing_that_looks_finished(
     same_run(tmp_path, undisturbed("dac"))
 
 
+def test_a_run_that_was_killed_while_writing_leaves_nothing_when_it_has_finished(
+    root, params, tmp_path
+):
+    toy.train_and_kill(toy.toy_params(tmp_path, checkpoint_every=1), "dac", root, tmp_path, 2)
+    for name in ("history.csv", "run.json", "model.pt"):
+        (tmp_path / f".{name}.7.0123abcd.partial").write_bytes(b"half")
+    (working(tmp_path) / ".last-000000009-0123456789abcdef.pt.7.0123abcd.partial").write_bytes(b"")
+    toy.train_here(params, "dac", root, tmp_path)
+    assert not list(tmp_path.rglob(".*.partial"))
+
+
 def test_a_disk_that_fills_at_the_end_keeps_the_state_and_no_model(
     root, params, tmp_path, undisturbed, monkeypatch
 ):
@@ -162,6 +173,7 @@ def test_a_signal_saves_and_leaves_with_the_code_for_stopped(number, root, tmp_p
         ("method", "dacc", "did you mean 'dac'"),
         ("seed", "-1", "seed -1"),
         ("device", "tpu9", "try --device cpu"),
+        ("device", "meta", "accepted are auto, cpu, cuda"),
         ("root", "nowhere", "python -m dac.prepare --data digits"),
         ("params", "absent.yaml", "absent.yaml does not exist"),
         ("out", "params.yaml/run", "cannot write params.yaml/run/work/lock"),

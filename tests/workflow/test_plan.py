@@ -132,6 +132,78 @@ def test_hours_are_the_mean_of_the_epochs_and_include_passes_over_the_pool() -> 
     assert over_pool > 0 and cost.train_hours(PARAMS, run) == pytest.approx(by_hand)
 
 
+def over_every_epoch(method: config.MethodSettings, epochs: range) -> tuple[config.Forwards, int]:
+    phases = [method.phase(epoch) for epoch in epochs]
+    forwards = [phase.forwards() for phase in phases]
+    sums = (sum(f.labeled for f in forwards), sum(f.unlabeled for f in forwards))
+    return config.Forwards(*sums), sum(phase.pool_passes for phase in phases)
+
+
+@pytest.mark.parametrize("task", ["digits-6-30", "cifar-6-60", "imagenet-20-p1", "semi-inat"])
+def test_passes_are_the_sum_over_every_epoch(task: str) -> None:
+    for entry in PARAMS.file.methods:
+        run = PARAMS.run(task, entry, 1)
+        for epochs in (range(run.train.epochs), range(3, 60), range(50, 51)):
+            found = cost._count_passes(run.method, epochs)
+            assert repr(found) == repr(over_every_epoch(run.method, epochs)), (entry, epochs)
+
+
+@pytest.mark.parametrize(
+    ("entry", "changes"),
+    [
+        ("mtcf", {"warmup_epochs": 0, "history": 1}),
+        ("openmatch", {"start_epoch": 0}),
+        ("openmatch", {"start_epoch": 7}),
+        ("safe-student", {"warmup_epochs": 9}),
+        ("osp", {"pruning_epoch": 0, "filter_every": 1}),
+        ("osp", {"pruning_epoch": 1, "filter_every": 2}),
+        ("osp", {"pruning_epoch": 4, "filter_every": 7}),
+        ("ssb", {"detector_epoch": 39}),
+        ("ssb", {"detector_epoch": 40}),
+    ],
+)
+def test_passes_are_the_sum_wherever_phases_begin(entry: str, changes: dict[str, int]) -> None:
+    method = PARAMS.run("cifar-6-60", entry, 1).method.model_copy(update=changes)
+    for first in range(5):
+        epochs = range(first, 40)
+        assert cost._count_passes(method, epochs) == over_every_epoch(method, epochs)
+
+
+class EveryThird(config.FixMatchSettings):
+    def phase(self, epoch: int) -> config.Phase:
+        return config.Phase(pool_passes=int(epoch % 3 == 0))
+
+
+def test_a_method_of_your_own_may_change_its_phase_in_any_epoch() -> None:
+    values = PARAMS.run("cifar-6-60", "fixmatch", 1).method.model_dump()
+    own = EveryThird(**values)
+    assert cost._count_passes(own, range(10)) == (config.Forwards(), 4)
+    wrapped = PARAMS.run("cifar-6-60", "dac", 1).method.around(own)  # type: ignore[attr-defined]
+    assert cost._count_passes(wrapped, range(10))[1] == 4
+
+
+def test_long_training_is_planned_without_a_look_at_every_epoch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = PARAMS.run("cifar-6-60", "ssb", 1)
+    long = replace(run, train=run.train.model_copy(update={"epochs": 100_000}))
+    looks: list[int] = []
+    phase = type(run.method).phase
+
+    def counted(self: config.MethodSettings, epoch: int) -> config.Phase:
+        looks.append(epoch)
+        return phase(self, epoch)
+
+    monkeypatch.setattr(type(run.method), "phase", counted)
+    ratio = cost.train_hours(PARAMS, long) / cost.train_hours(PARAMS, run)
+    assert ratio > 100_000 / 256, "the second phase, which costs more, is a larger share"
+    assert len(looks) <= 6
+
+
+def test_a_run_that_takes_forever_gets_the_longest_job() -> None:
+    assert cost.job_minutes(PARAMS, float("inf")) == PLAN.longest_job_minutes
+
+
 def test_a_figure_of_outputs_needs_no_evaluation() -> None:
     results = suites.results(PARAMS, "paper")
     alone = replace(results, tables={}, figures={"fig02": results.figures["fig02"]})

@@ -27,7 +27,7 @@ def folder_of(top: Path, key: Key) -> Path:
 def test_steps_of_a_run_come_from_the_last_line_of_its_log(tmp_path: Path) -> None:
     training = Training({KEY: 500, OTHER: 500}, tmp_path / "runs")
     assert training.done(KEY) == 0
-    assert training.note({KEY: 0, OTHER: 0}) == "preparing data"
+    assert training.note({KEY: 0, OTHER: 0}) == "0 of 2 runs"
     log = folder_of(tmp_path, KEY) / "train.log"
     log.write_text("on vm, GPU none\n")
     assert training.done(KEY) == 0
@@ -37,6 +37,10 @@ def test_steps_of_a_run_come_from_the_last_line_of_its_log(tmp_path: Path) -> No
     assert training.done(OTHER) == 500
     done = {key: training.done(key) for key in training.steps}
     assert training.note(done) == "1 of 2 runs, dac seed 1 at step 300"
+    later = Training(training.steps, training.folder, since=log.stat().st_mtime + 1)
+    assert later.note(done) == "1 of 2 runs", "its log is of an earlier build"
+    tasks = Training({KEY: 500, Key("digits-6-60", "dac", 1): 500}, tmp_path / "runs")
+    assert tasks.note(dict.fromkeys(tasks.steps, 0)).endswith(", digits-6-30 dac seed 1 at step 0")
 
 
 def pretended(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
@@ -66,12 +70,12 @@ def test_snakemake_is_asked_for_the_suite_and_its_report(
     pretended(monkeypatch, tmp_path, f'echo "$@"; touch runs/{KEY.folder}/model.pt; sleep 1')
     watch.build("demo", Training.of(PARAMS, [KEY]), tmp_path / "demo.log")
     assert (tmp_path / "demo.log").read_text() == (
-        "-m snakemake --profile workflow/profiles/local --nocolor --config suite=demo"
-        " -- all runs report\n"
+        "-m snakemake --profile profiles/local --nocolor --config suite=demo -- all runs report\n"
     )
     shown = capsys.readouterr().err.splitlines()
-    assert shown[0] == "training 500/500 steps 100%, 1 of 1 runs"
-    assert "figures and the report follow" in shown[1]
+    assert shown[0] == "preparing data and starting the first runs"
+    assert shown[1] == "training 500/500 steps 100%, 1 of 1 runs"
+    assert "tables, figures and the report" in shown[2]
 
 
 def test_progress_never_goes_back_when_a_run_starts_again(
@@ -80,11 +84,16 @@ def test_progress_never_goes_back_when_a_run_starts_again(
     """Snakemake empties the log of a run that it starts again, long before the run has resumed."""
     place = folder_of(tmp_path, KEY)
     (place / "train.log").write_text("x 300/500 steps 60%, loss 1\n")
-    pretended(monkeypatch, tmp_path, f": > runs/{KEY.folder}/train.log; sleep 2")
-    watch.build("demo", Training({KEY: 500}), tmp_path / "demo.log")
-    assert set(capsys.readouterr().err.splitlines()) == {
-        "training 300/500 steps 60%, 0 of 1 runs, dac seed 1 at step 300"
-    }
+    script = f"""
+: > runs/{KEY.folder}/train.log
+echo "x 1/500 steps 0%" > runs/{OTHER.folder}/train.log
+sleep 2
+"""
+    folder_of(tmp_path, OTHER)
+    pretended(monkeypatch, tmp_path, script)
+    watch.build("demo", Training({KEY: 500, OTHER: 500}), tmp_path / "demo.log")
+    _, *others = capsys.readouterr().err.splitlines()
+    assert others and all(line.startswith("training 301/1000 steps 30%") for line in others)
 
 
 def test_the_tables_are_plain_text_with_a_star_for_the_best(

@@ -10,10 +10,12 @@ from dac.config import load, suites
 from dac.io import environment
 from dac.io.errors import UserError
 from dac.io.files import canonical_hash
-from dac.workflow import cost
+from dac.workflow import cost, stale_lock
 from dac.workflow.memory import Memory
 
 environment.apply()
+if workflow.is_main_process:
+    owner = stale_lock.take_over(Path(".snakemake/locks"), Path(".snakemake/dac-owner"))
 records = Memory(
     folder=Path(".snakemake/metadata"),
     archive=Path("provenance/snakemake.tgz"),
@@ -28,7 +30,8 @@ if others := sorted(set(workflow.config_settings.overwrite_config) - {"suite"}):
     )
 try:
     PARAMS = load(Path("params.yaml"))
-    RESULTS = suites.results(PARAMS, str(config["suite"]))
+    # Not Snakemake's `configfile`, which reads the file before our checks and hangs on a bad one.
+    RESULTS = suites.results(PARAMS, config.get("suite") and str(config["suite"]))
     records.restore()
 except UserError as error:
     raise WorkflowError(str(error))

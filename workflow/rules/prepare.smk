@@ -5,7 +5,8 @@ rule prepare:
     input:
         lambda w: [] if w.data == "folder" else f"data/receipts/{w.data}.json",
     output:
-        "data/prepared/{data}/meta.json",
+        # kept while the new set is made, which replaces it when it is whole
+        update("data/prepared/{data}/meta.json"),
     log:
         "logs/prepare/{data}.log",
     benchmark:

@@ -5,6 +5,7 @@ those of the shipped methods are here, so that the workflow reads them without i
 """
 
 import hashlib
+import os
 import sys
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any, get_type_hints
 
 from dac.config.base import DataName, Section
+from dac.config.messages import short
 from dac.config.methods.common import MethodSettings
 from dac.config.methods.dac import DacSettings
 from dac.config.methods.open_set import (
@@ -74,7 +76,7 @@ def settings_of(method: str) -> type[MethodSettings]:
     advice = "see docs/add-a-method.md"
     try:
         found = get_type_hints(annotated_class(method_module(method))).get("settings")
-    except NameError as error:
+    except (AttributeError, NameError, SyntaxError, TypeError) as error:
         message = f"the annotations of {method!r} cannot be read ({error}); {advice}"
         raise UserError(message) from error
     if not isinstance(found, type) or not issubclass(found, MethodSettings):
@@ -90,14 +92,18 @@ def method_module(method: str) -> ModuleType:
     if method.endswith(".py"):
         return _from_path(Path(method))
     stem = method.replace("-", "_")
-    if not stem.isidentifier() or not (METHODS_FOLDER / f"{stem}.py").is_file():
+    if not stem.isidentifier() or not _is_file(METHODS_FOLDER / f"{stem}.py"):
         valid = ", ".join(map(repr, SHIPPED))
-        raise UserError(f"{method!r} is not one of {valid}{hint(method, SHIPPED)}")
+        raise UserError(f"{short(method)} is not one of {valid}{hint(method, SHIPPED)}")
     return import_module(f"dac.methods.{stem}")
 
 
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises if a name is too long
+
+
 def _from_path(path: Path) -> ModuleType:
-    if "\0" in str(path) or not path.is_file():
+    if not _is_file(path):
         raise UserError(f"the file {str(path)!r} does not exist; give a path from {Path.cwd()}")
     name = f"dac_method_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
     if name in sys.modules:
@@ -108,7 +114,7 @@ def _from_path(path: Path) -> ModuleType:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[name]
         raise UserError(f"{path} cannot be imported ({type(error).__name__}: {error})") from error
     return module

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 from pydantic import PrivateAttr
 
-from dac.config.base import Count, Probability, Section
+from dac.config.base import FIRST_EPOCH_MARK, Few, Probability, Section
 from dac.config.methods.phase import Phase
 
 
@@ -17,7 +17,7 @@ class MethodSettings(Section):
 
     _method: str = PrivateAttr(default="")
 
-    labeled_views: Count
+    labeled_views: Few
     """Weak views of every labeled image per step."""
     feature_layernorm: bool
     """LayerNorm between the pooled feature and everything that reads it."""
@@ -36,6 +36,11 @@ class MethodSettings(Section):
         found = self.model_copy()
         found._method = method
         return found
+
+    def first_epochs(self) -> dict[str, int]:
+        """The settings that are the first epoch of a phase."""
+        fields = type(self).model_fields.items()
+        return {name: getattr(self, name) for name, f in fields if FIRST_EPOCH_MARK in f.metadata}
 
     def phase(self, epoch: int) -> Phase:
         """What every step of an epoch draws; methods with several phases look at `epoch`."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PrivateAttr
 
-from dac.config.base import Count, FirstEpoch, Name, NonNegative, Positive, Probability
+from dac.config.base import Few, FirstEpoch, Name, NonNegative, Positive, Probability, Size
 from dac.config.methods.common import MethodSettings
 from dac.config.methods.phase import Phase, ViewCounts
 
@@ -12,8 +12,8 @@ from dac.config.methods.phase import Phase, ViewCounts
 class DacSettings(MethodSettings):
     objective: Name
     """The entry under `methods:` whose L_s and L_u train the target head (Table 4)."""
-    num_heads: Count
-    proj_dim: Count
+    num_heads: Few
+    proj_dim: Size
     lambda_u_heads: NonNegative
     """Weight of the heads' self-training."""
     head_tau: Probability
@@ -38,7 +38,7 @@ class DacSettings(MethodSettings):
     """t_w of Eq. 13; .inf means hard rejection."""
     lambda_kd: NonNegative
     kd_temperature: Positive
-    bank_batches: Count
+    bank_batches: Size
     """Bank length M in unlabeled batches."""
 
     _target: MethodSettings | None = PrivateAttr(default=None)

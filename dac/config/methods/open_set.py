@@ -2,15 +2,15 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
-
 from dac.config.base import (
     FIRST_EPOCH_MARK,
-    Count,
+    Epochs,
     FirstEpoch,
     NonNegative,
     Positive,
     Probability,
+    Size,
+    SizeOrZero,
 )
 from dac.config.methods.common import MethodSettings
 from dac.config.methods.phase import GRADIENT, Forwards, Phase, Stream, ViewCounts
@@ -20,7 +20,7 @@ class MtcfSettings(MethodSettings):
     labeled_views: Literal[1]
     warmup_epochs: FirstEpoch
     """Epochs that train the inlier head only."""
-    history: Annotated[int, Field(gt=0), FIRST_EPOCH_MARK]
+    history: Annotated[Epochs, FIRST_EPOCH_MARK]
     """Epochs whose inlier predictions are averaged; after that many, targets begin to move."""
     lambda_u: NonNegative
     temperature: Positive
@@ -89,15 +89,15 @@ class OspSettings(MethodSettings):
     labeled_views: Literal[1]
     pruning_epoch: FirstEpoch
     """First epoch of phase 2."""
-    filter_every: Count
+    filter_every: Epochs
     """Epochs between two selections of inliers and outliers."""
-    rampup_epochs: Count
+    rampup_epochs: Epochs
     """Epochs of phase 2 over which its losses grow from zero."""
     gamma: Probability
     """Share of the component along an outlier that is pruned."""
-    match_dim: Count
+    match_dim: Size
     """Width of the matching head."""
-    bank_size: Count
+    bank_size: Size
     """Outlier features kept per class."""
     bank_confidence: Probability
     """Only outliers less confident than this enter the bank."""
@@ -129,7 +129,7 @@ class OspSettings(MethodSettings):
 class SsbSettings(MethodSettings):
     detector_epoch: FirstEpoch
     """First epoch of phase 2."""
-    hidden: Count
+    hidden: Size
     """Width of the hidden layers of both heads."""
     lambda_u: NonNegative
     tau: Probability
@@ -154,9 +154,9 @@ class IOMatchSettings(MethodSettings):
     """The open-set head learns targets at least this confident."""
     open_start_epoch: FirstEpoch
     """First epoch with the open-set head's loss."""
-    alignment_batches: Annotated[int, Field(ge=0)]
+    alignment_batches: SizeOrZero
     """Batches in the running mean of distribution alignment; 0 turns it off."""
-    proj_dim: Count
+    proj_dim: Size
 
     def phase(self, epoch: int) -> Phase:
         return Phase(
@@ -178,7 +178,7 @@ class UAGregSettings(MethodSettings):
     threshold_momentum: Probability
     threshold_weights: Literal["live", "averaged"]
     """Network whose confidences set the thresholds: the live or the averaged one."""
-    proj_dim: Count
+    proj_dim: Size
 
     def phase(self, epoch: int) -> Phase:
         views = ViewCounts(labeled=self.labeled_views, weak=1, strong=2)

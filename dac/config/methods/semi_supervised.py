@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from dac.config.base import Count, FirstEpoch, NonNegative, Positive, Probability
+from dac.config.base import Few, FirstEpoch, NonNegative, Positive, Probability, Size
 from dac.config.methods.common import WithConfidence
 from dac.config.methods.phase import Forwards, Phase, ViewCounts
 
@@ -59,12 +59,12 @@ class CoMatchSettings(WithConfidence):
     """alpha, the share of itself that a prediction keeps in memory smoothing."""
     smoothing_start: Literal["queue", "epoch"]
     """Start of smoothing: once the queue is full (original code), or from epoch 1 on (release)."""
-    queue_batches: Count
+    queue_batches: Size
     """Length of the queue in steps."""
-    alignment_batches: Count
+    alignment_batches: Size
     """Batches in the running mean of distribution alignment."""
-    proj_dim: Count
-    num_projectors: Count
+    proj_dim: Size
+    num_projectors: Few
     """Projections whose outputs are averaged: 1, or EPASS's 3 as in the release."""
 
     def phase(self, epoch: int) -> Phase:
@@ -82,9 +82,9 @@ class SimMatchSettings(WithConfidence):
     """Temperature of the similarity to labeled instances."""
     smoothing: Probability
     """alpha, the share of itself that a prediction keeps beside the instances' votes."""
-    alignment_batches: Count
-    proj_dim: Count
-    num_projectors: Count
+    alignment_batches: Size
+    proj_dim: Size
+    num_projectors: Few
     bank: Literal["momentum", "averaged"]
     """Labeled embeddings: moving averages of the student's, or the averaged network's latest."""
     bank_momentum: Probability

@@ -151,11 +151,16 @@ def test_a_setting_may_not_have_a_name_that_the_run_uses(name: str, tmp_path: Pa
 WRONG = {
     "a file that raises": ("1 / 0", r"cannot be imported \(ZeroDivisionError: division by zero\)"),
     "a file with a slip": ("def f(:", r"cannot be imported \(SyntaxError"),
+    "a file that ends the program": ("import sys; sys.exit(3)", r"\(SystemExit: 3\)"),
     "a file that needs a missing package": ("import no_such_package", "No module named 'no_such"),
     "no method": (IMPORTS + SETTINGS, "has 0 classes with an annotation"),
     "an imported method": ("from dac.methods.fixmatch import FixMatch", "has 0 classes"),
     "two methods": (IMPORTS + SETTINGS + TOY + SECOND, "has 2 classes with an annotation"),
     "no annotation": (IMPORTS + "class Toy(Method):\n    pass", "has 0 classes with an annotation"),
+    "an annotation with a slip": (
+        IMPORTS + "class Toy(Method):\n    settings: '1 +'",
+        "annotations of .* cannot be read",
+    ),
     "another annotation": (IMPORTS + "class Toy(Method):\n    settings: int", ONE_ANNOTATION),
 }
 
@@ -201,6 +206,12 @@ def test_an_unknown_name_is_one_listed_fault_with_the_nearest_valid_one() -> Non
 
 @pytest.mark.parametrize("name", ["base", "step", "__init__", ""])
 def test_a_file_of_the_package_that_is_no_method_is_a_listed_fault(name: str) -> None:
+    (line,) = faults(setting("methods/toy", {"method": name, "settings": VALUES}))
+    assert line.startswith("methods.toy.method: ")
+
+
+@pytest.mark.parametrize("name", ["a" * 5000, f"{'a' * 5000}.py", "a\0.py"])
+def test_a_name_that_no_file_can_have_is_a_listed_fault(name: str) -> None:
     (line,) = faults(setting("methods/toy", {"method": name, "settings": VALUES}))
     assert line.startswith("methods.toy.method: ")
 
