@@ -7,6 +7,7 @@ two newest are kept, so a damaged one falls back to its predecessor.
 import hashlib
 import io
 import re
+import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +33,7 @@ def to_bytes(state: dict[str, Any]) -> bytes:
 def from_file(path: Path) -> dict[str, Any]:
     """A saved state: tensors and plain containers only; other content is refused, not executed."""
     try:
+        _check_sums(path)
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"checkpoint {path} does not exist; train first") from None
@@ -42,6 +44,13 @@ def from_file(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or not isinstance(state.get("run"), dict):
         raise UserError(f"{path} is no checkpoint of dac; delete it and train again")
     return state
+
+
+def _check_sums(path: Path) -> None:
+    """torch.load does not look at the checksums of the zip file that torch.save writes."""
+    with zipfile.ZipFile(path) as file:
+        if (damaged := file.testzip()) is not None:
+            raise zipfile.BadZipFile(f"{damaged} does not have its checksum")
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path:

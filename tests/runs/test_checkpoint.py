@@ -177,3 +177,15 @@ def test_the_hash_is_of_names_types_shapes_and_values() -> None:
         {"a": torch.ones(2, 3), "b": torch.full((1,), 1e-30)},
     ]
     assert len({same, *map(checkpoint.weights_hash, others)}) == 5
+
+
+def test_a_flipped_byte_of_a_weight_is_damage(tmp_path: Path) -> None:
+    """torch.load alone reads it as another weight, without a word."""
+    path = tmp_path / "model.pt"
+    content = bytearray(checkpoint.to_bytes(state(7)))
+    at = content.index(torch.full((3,), 7.0).numpy().tobytes())
+    content[at] ^= 0xFF
+    path.write_bytes(content)
+    assert not torch.equal(torch.load(path, weights_only=True)["weights"], torch.full((3,), 7.0))
+    with pytest.raises(UserError, match="does not have its checksum"):
+        checkpoint.from_file(path)
