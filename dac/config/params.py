@@ -101,7 +101,7 @@ def parse(written: dict[str, Any], path: Path) -> Params:
     if faults:
         listed = [f"  - {one_line(fault)}" for fault in faults[:MOST_FAULTS]]
         if len(faults) > MOST_FAULTS:
-            listed.append(f"  and {len(faults) - MOST_FAULTS} more; mend these first")
+            listed.append(f"  and {len(faults) - MOST_FAULTS} more; fix these first")
         raise UserError("\n".join([f"{path} has {len(faults)} fault(s):", *listed]))
     return Params(path, File.model_validate(merged))
 

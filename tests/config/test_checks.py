@@ -86,7 +86,7 @@ def test_no_more_than_ten_faults_are_listed() -> None:
     first, *shown, last = str(fault.value).splitlines()
     total = int(re.search(r"has (\d+) fault", first)[1])
     assert total > 100 and len(shown) == 10
-    assert last == f"  and {total - 10} more; mend these first"
+    assert last == f"  and {total - 10} more; fix these first"
 
 
 def test_the_nearest_name_is_looked_for_only_where_it_is_shown() -> None:
