@@ -256,10 +256,12 @@ def test_models_of_other_test_images_are_refused():
 def in_a_process_of_its_own(embeddings, folder):
     """Projected twice, without numba's compiler, which takes longer than so few images.
 
-    Threads of numba in this process would block what other tests fork.
+    A hundred of umap's 500 epochs are enough for them. Threads of numba in this process would block
+    what other tests fork.
     """
     np.save(folder / "in.npy", embeddings)
-    code = "import numpy as np; from dac.figures.umap import project; e = np.load('in.npy'); "
+    code = "import functools, numpy as np, umap; from dac.figures.umap import project; "
+    code += "umap.UMAP = functools.partial(umap.UMAP, n_epochs=100); e = np.load('in.npy'); "
     code += "np.save('out.npy', [project(e), project(e)])"
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(TOP)}
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True, env=environment)

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
@@ -113,10 +114,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="number of the first case")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     options = parser.parse_args()
-    results, failed = Counter[tuple[str, str]](), 0
+    results, seconds, failed = Counter[tuple[str, str]](), Counter[str](), 0
     total = sum(counts(options.kinds, options.cases).values())
     shown = Progress("fuzz", total, unit=" cases")
+    started = time.monotonic()
     for done, result in enumerate(run(options.kinds, options.cases, options.seed), start=1):
+        seconds[result.kind] += (now := time.monotonic()) - started
+        started = now
         is_sound = result.verdict in (ACCEPTED, REFUSED)
         results[result.kind, result.verdict if is_sound else "failed"] += 1
         if not is_sound:
@@ -126,9 +130,10 @@ def main() -> int:
         shown.update(done, result.kind)
     verdicts = (REFUSED, ACCEPTED, "failed")
     rows = [
-        [kind, *(str(results[kind, verdict]) for verdict in verdicts)] for kind in options.kinds
+        [kind, *(str(results[kind, verdict]) for verdict in verdicts), f"{seconds[kind]:.0f}"]
+        for kind in options.kinds
     ]
-    print(text_table([["kind", *verdicts], *rows], right=True))
+    print(text_table([["kind", *verdicts, "seconds"], *rows], right=True))
     return 1 if failed else 0
 
 
