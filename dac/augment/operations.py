@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from dac.io.device import send
+
 CUTOUT_FILL = (125, 123, 114)  # RGB
 FIXED_POINT = 65536  # Pillow's affine transform counts in 1/65536 of a pixel
 
@@ -111,66 +113,71 @@ def solarize(x: Tensor, threshold: Tensor) -> Tensor:
     return x ^ (inverted.to(torch.uint8) * 255)
 
 
-def affine(x: Tensor, matrix: Tensor) -> Tensor:
-    """Nearest-neighbor affine map with black fill; `matrix` is B x 6 float64, output to input.
-
-    Follows Pillow's fixed-point arithmetic: coefficients in 1/65536, sampled at pixel centers.
-    """
-    height, width = x.shape[2:]
-    a, b, c, d, e, f = matrix.unbind(1)
-    centred = torch.stack((a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5))
-    fixed = (centred * FIXED_POINT + 0.5).floor().int()[..., None, None]  # 6 x B x 1 x 1
-    column = torch.arange(width, dtype=torch.int32, device=x.device)
-    row = torch.arange(height, dtype=torch.int32, device=x.device)[:, None]
-    from_column = (fixed[0] * column + (fixed[1] * row + fixed[2])) >> 16  # B x H x W
-    from_row = (fixed[3] * column + (fixed[4] * row + fixed[5])) >> 16
-    # A black border of one pixel catches everything that comes from outside.
-    framed = pad(x, (1, 1, 1, 1)).flatten(2)
-    source = (from_row.clamp(-1, height) + 1) * (width + 2) + from_column.clamp(-1, width) + 1
-    return framed.gather(2, source.flatten(1).long()[:, None].expand(-1, 3, -1)).view_as(x)
-
-
-def identity_matrices(v: Tensor) -> Tensor:
-    """One 2x3 identity for each magnitude, as rows (1, 0, 0, 0, 1, 0) of float64."""
-    matrix = torch.zeros(len(v), 6, dtype=torch.float64, device=v.device)
-    matrix[:, ::4] = 1
-    return matrix
-
-
 def rotate(x: Tensor, degrees: Tensor) -> Tensor:
     """Rotate counterclockwise about the center of the image."""
-    middle_y, middle_x = x.shape[2] / 2, x.shape[3] / 2
-    angle = degrees.double().deg2rad()
-    cos, sin = angle.cos(), angle.sin()
-    c = middle_x - cos * middle_x + sin * middle_y
-    f = middle_y - sin * middle_x - cos * middle_y
-    return affine(x, torch.stack((cos, -sin, c, sin, cos, f), dim=1))
+    return _move(x, rotate, degrees)
 
 
 def shear_x(x: Tensor, slope: Tensor) -> Tensor:
-    matrix = identity_matrices(slope)
-    matrix[:, 1] = slope
-    return affine(x, matrix)
+    return _move(x, shear_x, slope)
 
 
 def shear_y(x: Tensor, slope: Tensor) -> Tensor:
-    matrix = identity_matrices(slope)
-    matrix[:, 3] = slope
-    return affine(x, matrix)
+    return _move(x, shear_y, slope)
 
 
 def translate_x(x: Tensor, fraction: Tensor) -> Tensor:
-    """Shift left by a fraction of the width; Pillow rounds pure shifts in float64."""
-    matrix = identity_matrices(fraction)
-    matrix[:, 2] = (fraction.double() * x.shape[3] + 0.5).floor()
-    return affine(x, matrix)
+    """Shift left by a fraction of the width."""
+    return _move(x, translate_x, fraction)
 
 
 def translate_y(x: Tensor, fraction: Tensor) -> Tensor:
     """Shift up by a fraction of the height."""
-    matrix = identity_matrices(fraction)
-    matrix[:, 5] = (fraction.double() * x.shape[2] + 0.5).floor()
-    return affine(x, matrix)
+    return _move(x, translate_y, fraction)
+
+
+MOTIONS = (rotate, shear_x, shear_y, translate_x, translate_y)
+
+
+def _move(x: Tensor, motion: Callable[[Tensor, Tensor], Tensor], magnitude: Tensor) -> Tensor:
+    kinds = torch.full((len(x),), MOTIONS.index(motion))
+    coefficients = motion_coefficients(kinds, magnitude.cpu(), x.shape[2], x.shape[3])
+    return affine(x, send(coefficients, x.device))
+
+
+def motion_coefficients(kind: Tensor, magnitude: Tensor, height: int, width: int) -> Tensor:
+    """Pillow's fixed-point coefficients of each image's motion, B x 6 int32, on the host.
+
+    `kind` is a position in MOTIONS, where a motion of magnitude 0 leaves the image as it is: all
+    are one matrix from output to input, so that a GPU has one operation to start for the five.
+    """
+    degrees, slope_x, slope_y, shift_x, shift_y = torch.where(
+        kind == torch.arange(len(MOTIONS))[:, None], magnitude.double(), 0.0
+    )
+    angle = degrees.deg2rad()
+    cos, sin = angle.cos(), angle.sin()
+    middle_x, middle_y = width / 2, height / 2
+    b, d = slope_x - sin, slope_y + sin
+    # Pillow rounds pure shifts in float64.
+    c = middle_x - cos * middle_x + sin * middle_y + (shift_x * width + 0.5).floor()
+    f = middle_y - sin * middle_x - cos * middle_y + (shift_y * height + 0.5).floor()
+    # Sampled at pixel centers.
+    centred = (cos, b, c + cos * 0.5 + b * 0.5, d, cos, f + d * 0.5 + cos * 0.5)
+    return (torch.stack(centred, dim=1) * FIXED_POINT + 0.5).floor().int()
+
+
+def affine(x: Tensor, fixed: Tensor) -> Tensor:
+    """Nearest-neighbor affine map with black fill, by the coefficients of `motion_coefficients`."""
+    height, width = x.shape[2:]
+    a, b, c, d, e, f = fixed.int()[:, :, None, None].unbind(1)  # each B x 1 x 1
+    column = torch.arange(width, dtype=torch.int32, device=x.device)
+    row = torch.arange(height, dtype=torch.int32, device=x.device)[:, None]
+    from_column = (a * column + (b * row + c)) >> 16  # B x H x W
+    from_row = (d * column + (e * row + f)) >> 16
+    # A black border of one pixel catches everything that comes from outside.
+    framed = pad(x, (1, 1, 1, 1)).flatten(2)
+    source = (from_row.clamp(-1, height) + 1) * (width + 2) + from_column.clamp(-1, width) + 1
+    return framed.gather(2, source.flatten(1).long()[:, None].expand(-1, 3, -1)).view_as(x)
 
 
 def cutout(x: Tensor, side_fraction: Tensor, cx: Tensor, cy: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from dac.augment.geometry import (
     crop_and_flip,
     resized_crop_and_flip,
 )
-from dac.augment.operations import OPERATIONS, cutout
+from dac.augment.operations import MOTIONS, OPERATIONS, affine, cutout, motion_coefficients
 from dac.augment.policy import Policy
 from dac.io.device import send
 
@@ -85,27 +85,41 @@ def apply_drawn_operations(views: Tensor, choice: Tensor, fraction: Tensor) -> T
     """
     index = (choice * len(OPERATIONS)).long()
     low, high = torch.tensor([(o.low, o.high) for o in OPERATIONS], dtype=torch.float64)[index].T
+    magnitude = low + (high - low) * fraction
     functions = [operation.function for operation in OPERATIONS]
-    return apply_by_index(views, functions, index, low + (high - low) * fraction)
+    still = [function for function in functions if function not in MOTIONS]
+    group = torch.tensor([still.index(f) if f in still else len(still) for f in functions])[index]
+    kind = torch.tensor([MOTIONS.index(f) if f in MOTIONS else -1 for f in functions])[index]
+    coefficients = motion_coefficients(kind, magnitude, *views.shape[2:])
+    values = torch.column_stack((magnitude, coefficients))
+    return apply_by_index(views, [*map(_of_magnitude, still), _of_coefficients], group, values)
+
+
+def _of_magnitude(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    return lambda x, values: function(x, values[:, 0])
+
+
+def _of_coefficients(x: Tensor, values: Tensor) -> Tensor:
+    return affine(x, values[:, 1:])
 
 
 def apply_by_index(
     views: Tensor,
     functions: Sequence[Callable[[Tensor, Tensor], Tensor]],
     index: Tensor,
-    magnitude: Tensor,
+    values: Tensor,
 ) -> Tensor:
-    """Apply to each image the function of its index, with its magnitude; both are on the host.
+    """Apply to each image the function of its index, with its values; both are on the host.
 
     Images are sorted by function, each function runs once on its group, and the order is restored.
     """
     order = index.argsort()
     sizes = index.bincount(minlength=len(functions)).tolist()
     groups = views.index_select(0, send(order, views.device)).split(sizes)
-    magnitudes = send(magnitude[order], views.device).split(sizes)
+    of_groups = send(values[order], views.device).split(sizes)
     done = [
         function(group, v)
-        for function, group, v in zip(functions, groups, magnitudes, strict=True)
+        for function, group, v in zip(functions, groups, of_groups, strict=True)
         if len(group)
     ]
     return torch.cat(done).index_select(0, send(order.argsort(), views.device))
