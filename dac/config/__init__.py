@@ -7,6 +7,7 @@ No torch in this folder: the workflow reads parameters in every job and must sta
 from dac.config.base import (
     FIRST_EPOCH_MARK,
     NUM_SEEDS,
+    SIZE_MARK,
     Backbone,
     Count,
     DataName,
@@ -67,6 +68,7 @@ __all__ = [
     "GRADIENT",
     "NUM_SEEDS",
     "SHIPPED",
+    "SIZE_MARK",
     "STAGE_TARGETS",
     "Aggregate",
     "Archive",

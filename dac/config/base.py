@@ -1,7 +1,7 @@
 """Building blocks of every section of `params.yaml`: strict frozen models and scalar types.
 
-Upper bounds are ten to a thousand times what anybody uses: beyond them is a slip of the keyboard,
-which would otherwise show as an exhausted memory or an endless loop.
+Upper bounds are far beyond what anybody uses: a larger value is a typing error, which would
+otherwise show as exhausted memory, weights that overflow or a job that never ends.
 """
 
 from typing import Annotated, Literal
@@ -9,17 +9,20 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Probability = Annotated[float, Field(ge=0, le=1)]
-MOST, MOST_SIZE, MOST_EPOCHS = 1e6, 10**6, 10**5
-Positive = Annotated[float, Field(gt=0, le=MOST)]
-NonNegative = Annotated[float, Field(ge=0, le=MOST)]
-"""A rate, a weight, a temperature; hours, gigabytes."""
-Few = Annotated[int, Field(gt=0, le=1000)]
+LARGEST_NUMBER, LARGEST_SIZE, MOST_EPOCHS = 1e6, 10**6, 10**5
+Positive = Annotated[float, Field(gt=0, le=LARGEST_NUMBER)]
+NonNegative = Annotated[float, Field(ge=0, le=LARGEST_NUMBER)]
+"""A weight of a loss, a temperature; hours, gigabytes."""
+LearningRate = Annotated[float, Field(gt=0, le=100)]
+WeightDecay = Annotated[float, Field(ge=0, le=10)]
+SIZE_MARK = "a size in memory"
+Few = Annotated[int, Field(gt=0, le=1000), SIZE_MARK]
 """Heads, views, threads: each costs as much as the first."""
 Side = Annotated[int, Field(gt=0, le=10**4)]
 """Side of a square image, in pixels."""
-Size = Annotated[int, Field(gt=0, le=MOST_SIZE)]
+Size = Annotated[int, Field(gt=0, le=LARGEST_SIZE), SIZE_MARK]
 """Size of what is in memory: a layer, a batch, a bank; or how many classes there are."""
-SizeOrZero = Annotated[int, Field(ge=0, le=MOST_SIZE)]
+SizeOrZero = Annotated[int, Field(ge=0, le=LARGEST_SIZE), SIZE_MARK]
 Count = Annotated[int, Field(gt=0, le=10**12)]
 """What is only counted: steps, images, minutes, megabytes."""
 Epochs = Annotated[int, Field(gt=0, le=MOST_EPOCHS)]

@@ -10,12 +10,12 @@ from dac.config.base import (
     DataName,
     Epochs,
     Few,
-    NonNegative,
-    Positive,
+    LearningRate,
     Probability,
     Section,
     Seed,
     Size,
+    WeightDecay,
 )
 
 
@@ -25,10 +25,10 @@ class Pretrain(Section):
     epochs: Epochs
     batch: Size
     """Images per step; the last incomplete batch of an epoch is dropped."""
-    base_lr: Positive
+    base_lr: LearningRate
     """lr = base_lr * batch / 256."""
     momentum: Annotated[float, Field(ge=0, lt=1)]
-    weight_decay: NonNegative
+    weight_decay: WeightDecay
     """Applied to all parameters, norms and biases included."""
     hidden: Size | None
     """Width of the projector's hidden layers; None: the backbone's feature width."""
@@ -58,10 +58,10 @@ class Train(Section):
     """B, the number of labeled images per step."""
     mu: Few
     """Unlabeled images per step, as a multiple of B."""
-    lr: Positive
+    lr: LearningRate
     momentum: Annotated[float, Field(ge=0, lt=1)]
     nesterov: bool
-    weight_decay: NonNegative
+    weight_decay: WeightDecay
     """Not applied to parameters of one dimension (norms, biases)."""
     cosine: Annotated[float, Field(ge=0, le=0.5)]
     """lr(k) = lr * cos(cosine * pi * k / steps): 7/16 in FixMatch."""

@@ -29,5 +29,5 @@ def generators(seed: int) -> dict[str, torch.Generator]:
 def seeded(stream: torch.Generator) -> Iterator[None]:
     """Inside the block, seed the global generator, which initializers read, from `stream`."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.randint(2**62, (), generator=stream)))
+        torch.manual_seed(int(torch.randint(2**62, (), generator=stream, device="cpu")))
         yield

@@ -35,8 +35,8 @@ class Mtcf(Method):
         self.inlier_head = xavier(nn.Linear(sizes.feature_dim, 1))
         self.inliers = Selection("unlabeled", sizes.pool)
         # Inlier targets of the pool, 0 at first, followed by those of the labeled images, always 1.
-        targets = [torch.zeros(sizes.pool), torch.ones(sizes.num_labeled)]
-        self.register_buffer("target", torch.cat(targets))
+        self.register_buffer("target", torch.ones(sizes.pool + sizes.num_labeled))
+        self.target[: sizes.pool] = 0
         self.register_buffer("tau_pool", torch.zeros(()))  # Otsu's threshold of the pool's targets
         self.register_buffer("is_drawn", torch.zeros(sizes.pool, dtype=torch.bool))
         self.history = InlierHistory(

@@ -83,6 +83,22 @@ def build_network(
     A method keeps `streams["method"]` for draws inside its steps: training passes the dictionary
     that it also saves, so that such draws continue where they were.
     """
+    network = assemble_network(
+        run, num_known=num_known, num_labeled=num_labeled, pool=pool, streams=streams
+    )
+    _check_rules(network.method, run.method_name)
+    return network
+
+
+def assemble_network(
+    run: Run,
+    *,
+    num_known: int,
+    num_labeled: int,
+    pool: int,
+    streams: dict[str, torch.Generator] | None = None,
+) -> Network:
+    """Build, and read nothing of it: on the meta device the network has no values."""
     streams = generators(run.seed) if streams is None else streams
     with seeded(streams["weights"]):
         backbone = build_backbone(run.train.backbone)
@@ -97,7 +113,6 @@ def build_network(
     )
     with seeded(streams["weights"]):
         method = build_method(run.method, sizes, streams["method"])
-    _check_rules(method, run.method_name)
     return Network(backbone, method, feature_layernorm=run.method.feature_layernorm)
 
 

@@ -9,14 +9,16 @@ import numpy as np
 import pytest
 import torch
 import toy
+from torch import nn
 from toy import TASK, toy_data
 from toy_runs import PARAMS
 
 from dac.data.run_data import load_data
 from dac.io.errors import UserError
+from dac.methods.step import Clock
 from dac.training import memory
 from dac.training.batches import Batches
-from dac.training.memory import Need, free_ram, needs_of_pretraining, needs_of_run
+from dac.training.memory import Need, needs_of_pretraining, needs_of_run
 from dac.training.pretraining import start as start_pretraining
 from dac.training.run import start, train
 from dac.training.state import StopRequest
@@ -44,8 +46,7 @@ def test_the_bound_is_what_the_network_and_a_batch_really_take(method, root, tmp
     state, needs = start(run, data, toy.CPU), sizes(needs_of_run(run, data, toy.CPU))
     weights = sum(p.nbytes for p in state.network.parameters())
     real = 4 * weights + sum(b.nbytes for b in state.network.buffers())
-    norm = sum(p.nbytes for p in state.network.norm.parameters())  # a few, and not counted
-    assert needs["its network"] == real - 4 * norm
+    assert needs["its network"] == real
     assert needs["the images"] == 0, "they are in memory already"
 
     batches = Batches(data, run.train, state.network.method, state.streams, toy.CPU)
@@ -56,13 +57,56 @@ def test_the_bound_is_what_the_network_and_a_batch_really_take(method, root, tmp
     assert needs["the order of an epoch"] == sum(orders)
 
 
-def test_evaluation_may_take_more_than_a_batch(root, params):
-    data = toy_data(params, "fixmatch", root)
-    for asked, taken in ((100, 100), (10**6, len(data.test_images))):
-        train = params.run(TASK, "fixmatch", 1).train.model_copy(update={"evaluation_batch": asked})
-        run = replace(params.run(TASK, "fixmatch", 1), train=train)
-        needs = sizes(needs_of_run(run, data, toy.CPU))
-        assert needs["a batch in evaluation"] == taken * data.test_images[0].size * 4
+def kept_in_step(state, batch, clock):
+    """Bytes that stay for the backward pass."""
+    kept = {}
+
+    def note(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        terms = state.network.terms(batch, clock, state.ema)
+    assert terms
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("method", toy.METHODS)
+def test_a_step_keeps_at_least_the_activations_that_are_counted(method, root, tmp_path):
+    params = toy.toy_params(tmp_path, evaluation_batch=1)
+    run, data = params.run(TASK, method, 1), toy_data(params, method, root)
+    state, train = start(run, data, toy.CPU), run.train
+    batches = Batches(data, train, state.network.method, state.streams, toy.CPU)
+    clocks = [Clock(step, train.steps_per_epoch, train.steps) for step in (0, train.steps - 1)]
+    kept = max(kept_in_step(state, batches.at(clock.step), clock) for clock in clocks)
+    counted = sizes(needs_of_run(run, data, toy.CPU))["the activations of a step"]
+    assert 0 < counted <= kept
+
+
+def test_activations_halve_in_bf16_and_a_compiler_may_keep_none(root, tmp_path):
+    def activations(**changes):
+        params = toy.toy_params(tmp_path, evaluation_batch=1, **changes)
+        run, data = params.run(TASK, "fixmatch", 1), toy_data(params, "fixmatch", root)
+        return sizes(needs_of_run(run, data, toy.CPU))["the activations of a step"]
+
+    assert activations(precision="bf16") == activations() // 2
+    assert activations(compile=True) == 0
+
+
+def test_what_a_small_network_keeps_is_counted_by_hand():
+    network = nn.Sequential(nn.Conv2d(3, 5, 1), nn.Tanh())
+    two, three = (memory._kept_bytes(network, torch.zeros(n, 3, 4, 4)) for n in (2, 3))
+    assert three - two == 4 * (3 * 16 + 5 * 16)  # the input, and what tanh returns
+
+
+def test_evaluation_may_take_more_than_a_step(root, params):
+    data = toy_data(params, "labeled-only", root)
+    update = {"evaluation_batch": 10**6, "batch": 1}
+    train = params.run(TASK, "labeled-only", 1).train.model_copy(update=update)
+    run = replace(params.run(TASK, "labeled-only", 1), train=train)
+    needs = sizes(needs_of_run(run, data, toy.CPU))
+    assert needs["a batch in evaluation"] == data.test_images.size * 4
+    assert "a batch" not in needs, "they take turns"
 
 
 def test_a_gpu_also_takes_the_images_that_are_not_read_from_a_file(root, params, tmp_path):
@@ -122,7 +166,7 @@ def test_a_method_that_cannot_be_built_without_values_is_left_to_the_run(root, p
     def build(*_):
         return float(torch.ones(3).sum())
 
-    monkeypatch.setattr(memory, "build_method", build)
+    monkeypatch.setattr("dac.methods.network.build_method", build)
     run, data = params.run(TASK, "dac", 1), toy_data(params, "dac", root)
     assert sizes(needs_of_run(run, data, toy.CPU))["its network"] == 0
 
@@ -168,56 +212,3 @@ def test_a_bank_that_cannot_fit_is_named_however_large(batches, root, monkeypatc
     monkeypatch.setattr(memory, "free_memory", lambda device: 10**12)
     with pytest.raises(UserError, match=rf"lower bank_batches \({batches}\) of the method dac"):
         memory.refuse_too_large(needs_of_run(run, data, toy.CPU), toy.CPU)
-
-
-# --- what is there ------------------------------------------------------------------------------
-
-
-def machine(folder, available_kb, groups="", limits=None):
-    """The files of /proc and /sys that say how much memory there is."""
-    written = {
-        "proc/meminfo": f"MemTotal: 99 kB\nMemAvailable:  {available_kb} kB\nSwapFree: 1 kB\n"
-        "HugePages_Total:   0\n",
-        "proc/self/cgroup": groups,
-        **(limits or {}),
-    }
-    for name, text in written.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
-
-
-def test_without_limits_it_is_what_linux_calls_available(tmp_path):
-    assert free_ram(machine(tmp_path, 1000)) == 1001 * 1024
-
-
-@pytest.mark.parametrize(
-    ("groups", "limits", "free"),
-    [
-        ("0::/job\n", {"sys/fs/cgroup/job/memory.max": "5000\n"}, 5000),
-        ("0::/slurm/job\n", {"sys/fs/cgroup/slurm/memory.max": "6000\n"}, 6000),
-        ("0::/job\n", {"sys/fs/cgroup/job/memory.max": "max\n"}, 1001 * 1024),
-        ("0::/elsewhere\n", {"sys/fs/cgroup/memory.max": "7000\n"}, 7000),  # in a container
-        (
-            "4:cpu,memory:/job\n3:pids:/other\n",
-            {
-                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "9223372036854771712\n",
-                "sys/fs/cgroup/memory/memory.limit_in_bytes": "8000\n",
-                "sys/fs/cgroup/memory/other/memory.limit_in_bytes": "1\n",
-            },
-            8000,
-        ),
-    ],
-)
-def test_a_control_group_may_allow_less(tmp_path, groups, limits, free):
-    assert free_ram(machine(tmp_path, 1000, groups, limits)) == free
-
-
-def test_a_system_that_does_not_say_refuses_nothing(tmp_path):
-    assert free_ram(tmp_path) is None
-
-
-def test_this_machine_has_some(monkeypatch):
-    assert memory.free_memory(toy.CPU) == pytest.approx(free_ram(), rel=0.5)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (11, 22))
-    assert memory.free_memory(GPU) == 11

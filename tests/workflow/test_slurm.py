@@ -263,7 +263,7 @@ def failing(
 ) -> Iterator[Controller]:
     """The controller of a run that fails and of one that does not."""
     project = with_data.copy(tmp_path_factory.mktemp("failing") / "p")
-    project.change("methods", "labeled-only", "train", value={"lr": 1e6, "weight_decay": 1e6})
+    project.change("methods", "labeled-only", "train", value={"lr": 100.0, "weight_decay": 10.0})
     project.make_fast()
     with project.controller("--retries", "1", f"{BAD}/run.json", f"{GOOD}/run.json") as controller:
         yield controller

@@ -162,7 +162,7 @@ def failed(finished: Project, tmp_path_factory: pytest.TempPathFactory) -> tuple
     """Two runs that cannot succeed and one that can, on two GPUs; what Snakemake said."""
     folder = tmp_path_factory.mktemp("failed")
     project = finished.copy(folder / "project")
-    project.change("methods", "labeled-only", "train", value={"lr": 1e6, "weight_decay": 1e6})
+    project.change("methods", "labeled-only", "train", value={"lr": 100.0, "weight_decay": 10.0})
     targets = ("all", f"{OTHER}/metrics.json", "--keep-going", "--resources", "gpu=2")
     gpus = {"CUDA_VISIBLE_DEVICES": "5,7", "TMPDIR": str(folder)}
     return project, project.snakemake(*targets, check=False, **gpus)
