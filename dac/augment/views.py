@@ -36,25 +36,54 @@ NUM_CUTOUT_DRAWS = 3
 
 def weak(images: Tensor, policy: Policy, generator: torch.Generator) -> Tensor:
     """Random crop and flip; B x 3 x S x S float32. The caller repeats images for more views."""
-    draws = uniform(len(images), NUM_CROP_DRAWS, generator)
-    return normalize(crop_and_flip(images, policy, draws), policy)
+    return weak_views(images, policy, draw_weak(len(images), generator))
 
 
 def strong(images: Tensor, policy: Policy, generator: torch.Generator) -> Tensor:
     """Random crop or resized crop, flip, RandAugment and Cutout; B x 3 x S x S float32."""
-    resized = policy.random_resized_crop
-    num_geometry = NUM_RESIZED_CROP_DRAWS if resized else NUM_CROP_DRAWS
-    num_draws = num_geometry + 2 * policy.num_ops + NUM_CUTOUT_DRAWS
-    draws = uniform(len(images), num_draws, generator)
-    geometry, operations, box = draws.split(
-        (num_geometry, 2 * policy.num_ops, NUM_CUTOUT_DRAWS), dim=1
-    )
-    views = (resized_crop_and_flip if resized else crop_and_flip)(images, policy, geometry)
+    return strong_views(images, policy, draw_strong(len(images), policy, generator))
+
+
+def draw_weak(num_images: int, generator: torch.Generator) -> Tensor:
+    return uniform(num_images, NUM_CROP_DRAWS, generator)
+
+
+def draw_strong(num_images: int, policy: Policy, generator: torch.Generator) -> Tensor:
+    num_draws = _num_geometry(policy) + 2 * policy.num_ops + NUM_CUTOUT_DRAWS
+    return uniform(num_images, num_draws, generator)
+
+
+def weak_views(images: Tensor, policy: Policy, draws: Tensor) -> Tensor:
+    return normalize(crop_and_flip(images, policy, draws), policy)
+
+
+def strong_views(images: Tensor, policy: Policy, draws: Tensor) -> Tensor:
+    parts = (_num_geometry(policy), 2 * policy.num_ops, NUM_CUTOUT_DRAWS)
+    geometry, operations, box = draws.split(parts, dim=1)
+    cropped = resized_crop_and_flip if policy.random_resized_crop else crop_and_flip
+    views = cropped(images, policy, geometry)
     for pair in operations.reshape(len(images), policy.num_ops, 2).unbind(1):
         views = apply_drawn_operations(views, choice=pair[:, 0], fraction=pair[:, 1])
     side, cx, cy = send(box, images.device).unbind(1)
     views = cutout(views, side * CUTOUT_MAX_SIDE, cx * policy.size, cy * policy.size)
     return normalize(views, policy)
+
+
+def _num_geometry(policy: Policy) -> int:
+    return NUM_RESIZED_CROP_DRAWS if policy.random_resized_crop else NUM_CROP_DRAWS
+
+
+def together(
+    make: Callable[[Tensor, Policy, Tensor], Tensor],
+    policy: Policy,
+    asked: Sequence[tuple[Tensor, Tensor]],
+) -> list[Tensor]:
+    """Views of several batches, each with its draws, as one batch: a GPU has less to start."""
+    if not asked:
+        return []
+    images, draws = zip(*asked, strict=True)
+    made = make(torch.cat(images), policy, torch.cat(draws))
+    return list(made.split([len(each) for each in images]))
 
 
 def evaluation(images: Tensor, policy: Policy) -> Tensor:

@@ -5,11 +5,14 @@ The order of indices is a function of the step alone, so resuming needs no sampl
 
 # B labeled batch, U unlabeled batch, N pool items
 
+from dataclasses import dataclass
+from itertools import islice
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from dac.augment import strong, weak
+from dac.augment.views import draw_strong, draw_weak, strong_views, together, weak_views
 from dac.config import Phase, Stream, Train
 from dac.data.images import Images, Schedule
 from dac.data.run_data import RunData
@@ -75,6 +78,16 @@ class ImageStream:
         self.epoch = epoch
 
 
+@dataclass(frozen=True)
+class Source:
+    """Images of one step, and the views that are wanted of them."""
+
+    index: Tensor
+    images: Tensor
+    wanted: Stream
+    draws: torch.Generator
+
+
 class Batches:
     """The batch of a step: draws, views and labels. All randomness comes from `streams`."""
 
@@ -97,20 +110,44 @@ class Batches:
 
     def at(self, step: int) -> Batch:
         phase = self.method.settings.phase(step // self.settings.steps_per_epoch)
-        x_index, x = self.labeled.at(step)
-        policy, of_labeled = self.data.policy, self.streams["labeled_views"]
+        counts = Stream("labeled", phase.drawn.labeled, phase.drawn.labeled_strong)
+        x = Source(*self.labeled.at(step), counts, self.streams["labeled_views"])
         main = Stream("unlabeled", phase.drawn.weak, phase.drawn.strong)
-        u = self._drawn("unlabeled", main, step)
+        wanted = {"unlabeled": main, **phase.streams}
+        of_pool = {name: self._of_pool(name, one, step) for name, one in wanted.items()}
+        labeled, unlabeled, *more = self._drawn([x, *of_pool.values()])
         return Batch(
-            x=[weak(x, policy, of_labeled) for _ in range(phase.drawn.labeled)],
-            y=self.labels[x_index],
-            x_index=x_index,
-            u_weak=u.weak,
-            u_strong=u.strong,
-            u_index=u.index,
-            x_strong=[strong(x, policy, of_labeled) for _ in range(phase.drawn.labeled_strong)],
-            more={name: self._drawn(name, one, step) for name, one in phase.streams.items()},
+            x=labeled.weak,
+            y=self.labels[labeled.index],
+            x_index=labeled.index,
+            u_weak=unlabeled.weak,
+            u_strong=unlabeled.strong,
+            u_index=unlabeled.index,
+            x_strong=labeled.strong,
+            more=dict(zip(phase.streams, more, strict=True)),
         )
+
+    def _drawn(self, sources: list[Source]) -> list[Drawn]:
+        """The views of all sources: drawn one by one, made together."""
+        policy = self.data.policy
+        weak, strong = [], []
+        for source in sources:
+            images, count = source.images, len(source.images)
+            weak += [(images, draw_weak(count, source.draws)) for _ in range(source.wanted.weak)]
+            strong += [
+                (images, draw_strong(count, policy, source.draws))
+                for _ in range(source.wanted.strong)
+            ]
+        weak_made = iter(together(weak_views, policy, weak))
+        strong_made = iter(together(strong_views, policy, strong))
+        return [
+            Drawn(
+                source.index,
+                weak=list(islice(weak_made, source.wanted.weak)),
+                strong=list(islice(strong_made, source.wanted.strong)),
+            )
+            for source in sources
+        ]
 
     def num_views(self) -> int:
         """Views drawn in the whole training."""
@@ -120,18 +157,14 @@ class Batches:
         views = views_of_step(self.settings, self.method.settings.phase(epoch))
         return self.settings.steps_per_epoch * views
 
-    def _drawn(self, name: str, wanted: Stream, step: int) -> Drawn:
+    def _of_pool(self, name: str, wanted: Stream, step: int) -> Source:
+        draws = self.streams["unlabeled_views"]
         if not wanted.weak and not wanted.strong:
-            return Drawn(torch.empty(0, dtype=torch.long, device=self.device), [], [])
+            nothing = torch.empty(0, dtype=torch.long, device=self.device)
+            return Source(nothing, nothing, wanted, draws)
         selection = self.selections.get(name)
         mask = None if selection is None else selection.mask
-        index, images = self.of_pool(name, wanted).at(step, mask)
-        policy, draws = self.data.policy, self.streams["unlabeled_views"]
-        return Drawn(
-            index,
-            weak=[weak(images, policy, draws) for _ in range(wanted.weak)],
-            strong=[strong(images, policy, draws) for _ in range(wanted.strong)],
-        )
+        return Source(*self.of_pool(name, wanted).at(step, mask), wanted, draws)
 
     def of_pool(self, name: str, wanted: Stream) -> ImageStream:
         """The stream of a name; phases may differ in its batch and in what it draws from."""

@@ -20,18 +20,29 @@ class Meter:
         self.sums: dict[str, Tensor] = {}
         self.counts: dict[str, int] = {}
         self.first_bad: dict[str, Tensor] = {}
+        self.names: tuple[str, ...] = ()
+        """Terms of the last step, whose sums and first bad steps are `stacked`."""
 
     def add(self, step: int, terms: dict[str, Tensor]) -> None:
-        for name, term in terms.items():
-            term = term.detach()
-            if name not in self.first_bad:
-                self.first_bad[name] = torch.full_like(term, torch.inf, dtype=torch.float64)
-            if name not in self.sums:
-                self.sums[name], self.counts[name] = torch.zeros_like(term), 0
-            self.sums[name] += term
+        values = torch.stack([term.detach() for term in terms.values()])
+        if tuple(terms) != self.names:
+            self._stack(tuple(terms), values)
+        sums, first_bad = self.stacked
+        sums += values
+        bad = torch.where(values.isfinite(), torch.inf, float(step))
+        torch.minimum(first_bad, bad, out=first_bad)
+        for name in self.names:
             self.counts[name] += 1
-            bad = torch.where(term.isfinite(), torch.inf, float(step))
-            self.first_bad[name] = torch.minimum(self.first_bad[name], bad)
+
+    def _stack(self, names: tuple[str, ...], values: Tensor) -> None:
+        """Continue in tensors of all terms, of which the entries by name are views."""
+        none, never = torch.zeros_like(values[0]), torch.full_like(values[0], torch.inf)
+        sums = torch.stack([self.sums.get(name, none) for name in names])
+        first_bad = torch.stack([self.first_bad.get(name, never) for name in names])
+        self.sums |= dict(zip(names, sums.unbind(), strict=True))
+        self.first_bad |= dict(zip(names, first_bad.unbind(), strict=True))
+        self.counts |= {name: self.counts.get(name, 0) for name in names}
+        self.names, self.stacked = names, (sums, first_bad)
 
     def check(self) -> None:
         """Raise if any term was not finite, naming the first."""
@@ -46,14 +57,14 @@ class Meter:
     def row(self) -> dict[str, float]:
         """Means since the last row."""
         means = {name: float(total) / self.counts[name] for name, total in self.sums.items()}
-        self.sums, self.counts = {}, {}
+        self.sums, self.counts, self.names = {}, {}, ()
         return means
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": self.sums, "counts": self.counts}
+        return {"sums": {k: v.clone() for k, v in self.sums.items()}, "counts": self.counts}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         if fault := misfit(state["sums"], dict.fromkeys(state["counts"], torch.zeros(()))):
             raise ValueError(f"meter: {fault}")
         self.sums = {name: total.to(device) for name, total in state["sums"].items()}
-        self.counts = dict(state["counts"])
+        self.counts, self.names = dict(state["counts"]), ()
