@@ -21,6 +21,7 @@ def main() -> None:
     from dac.config import Backbone, load
     from dac.config.arguments import command
     from dac.data import prepared
+    from dac.data.run_data import check_sides
     from dac.io.device import choose_device
     from dac.io.files import locked
     from dac.training.pretraining import pretrain
@@ -32,9 +33,10 @@ def main() -> None:
 
     run = load(options.params).pretrain(options.data, options.backbone)
     device = choose_device(options.device)
-    images = prepared.load(options.root, options.data).part("train").images
+    data = prepared.load(options.root, options.data)
+    check_sides(data, run.data)
     with locked(options.out / "work", "run folder"):
-        pretrain(run, images, options.out, device, stop)
+        pretrain(run, data.part("train").images, options.out, device, stop)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,14 @@ SHARED: dict[str, dict[str, Any]] = {
 def command(name: str, doc: str | None, *shared: str) -> argparse.ArgumentParser:
     """The parser of `dac NAME`, described by the first line of its module."""
     parser = argparse.ArgumentParser(prog=f"dac {name}", description=(doc or "").split("\n")[0])
+    parser.register("type", Path, _path)
     for option in shared:
         parser.add_argument(option, **SHARED[option])
     return parser
+
+
+def _path(text: str) -> Path:
+    """An unset variable of a shell must not mean the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)

@@ -63,3 +63,12 @@ def test_an_unknown_command_is_one_message_with_the_nearest_name(
     assert capsys.readouterr().err == ("error: dac has no command 'trian'; did you mean 'train'?\n")
     assert called(monkeypatch) == 2
     assert "usage: dac COMMAND" in capsys.readouterr().out
+
+
+def test_an_empty_path_is_not_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An unset variable: --out "$FOLDER"."""
+    run = ("--task", "digits-6-30", "--method", "dac", "--seed", "1")
+    assert called(monkeypatch, "train", *run, "--out", "") == 2
+    assert "argument --out: the path is empty" in capsys.readouterr().err

@@ -1,9 +1,15 @@
 """The data of a run: what counts as known, and which images are in the pool."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
+import toy
 from policies import DIGITS
 
-from dac.data.run_data import RunData
+from dac.data import prepared
+from dac.data.run_data import RunData, check_sides, load_data
+from dac.io.errors import UserError
 
 
 def test_images_without_a_label_are_neither_known_nor_unknown() -> None:
@@ -12,3 +18,14 @@ def test_images_without_a_label_are_neither_known_nor_unknown() -> None:
     test_labels = np.array([-1, 0, 1, 2])
     data = RunData(2, images, rows, labels, rows, labels, images, test_labels, DIGITS, "")
     assert data.is_known_test.tolist() == [False, True, True, False]
+
+
+def test_images_that_were_prepared_for_other_sides_are_refused(root, tmp_path):
+    params = toy.toy_params(tmp_path)
+    run = params.run(toy.TASK, "dac", 1)
+    check_sides(prepared.load(root, "digits"), run.data)
+    for name in ("side", "size"):
+        other = replace(run, data=run.data.model_copy(update={name: 20}))
+        told = rf"with side 16, size 16, and .* ask for .*{name} 20.*--data digits` again"
+        with pytest.raises(UserError, match=told):
+            load_data(other, root)
