@@ -18,19 +18,20 @@ def otsu_threshold(values: Tensor, mask: Tensor | None = None) -> Tensor:
     """
     dtype = values.dtype
     values = values.detach().flatten().double()
-    counted = torch.ones_like(values) if mask is None else mask.flatten().double()
-    inside = counted > 0
+    inside = torch.ones_like(values, dtype=torch.bool) if mask is None else mask.flatten()
     low = torch.where(inside, values, torch.inf).amin()
     high = torch.where(inside, values, -torch.inf).amax()
     step = (high - low) / BINS
     edges = low + torch.arange(BINS + 1, device=values.device) * step
     centres = (edges[:-1] + edges[1:]) / 2
-    counts = _histogram(values, counted, edges, low, step)
-    weight1 = counts.cumsum(0)[:-1]  # bins up to and including k
-    weight2 = counts.sum() - weight1
-    total1 = (counts * centres).cumsum(0)
-    mean1 = total1[:-1] / weight1
-    mean2 = (total1[-1] - total1[:-1]) / weight2
+    counts = _histogram(values, inside, edges, low, step)
+    # Bins instead of their centers, in whole numbers: the best k is the same, the sums are exact,
+    # and a GPU, whose cumsum of floats is not reproducible, may add them in any order.
+    weight1, total1 = torch.stack(
+        (counts, counts * torch.arange(BINS, device=counts.device))
+    ).cumsum(1)
+    weight1, weight2 = weight1[:-1].double(), (weight1[-1] - weight1[:-1]).double()
+    mean1, mean2 = total1[:-1] / weight1, (total1[-1] - total1[:-1]) / weight2
     between = weight1 * weight2 * (mean1 - mean2).square()
     threshold = centres.take(between.nan_to_num(-1).argmax())  # indexing would synchronize
     threshold = torch.where(high > low, threshold, low)
@@ -44,12 +45,11 @@ def _round_up(threshold: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(rounded.double() < threshold, above, rounded)
 
 
-def _histogram(values: Tensor, counted: Tensor, edges: Tensor, low: Tensor, step: Tensor) -> Tensor:
+def _histogram(values: Tensor, inside: Tensor, edges: Tensor, low: Tensor, step: Tensor) -> Tensor:
     """Counts per bin; a value on an inner edge is in the bin above, the maximum in the last."""
     index = ((values - low) / step).nan_to_num(0).clamp(0, BINS - 1).long()
     # The division may land one bin off; the edges decide, as in numpy.histogram.
     index = (index - (values < edges[index]).long()).clamp(min=0)
     index = (index + (values >= edges[index + 1]).long()).clamp(max=BINS - 1)
-    return torch.zeros(BINS, dtype=torch.float64, device=values.device).scatter_add_(
-        0, index, counted
-    )
+    counts = torch.zeros(BINS, dtype=torch.long, device=values.device)
+    return counts.scatter_add_(0, index, inside.long())

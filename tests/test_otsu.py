@@ -44,7 +44,7 @@ def test_values_on_and_beside_bin_edges_are_counted_as_numpy_counts_them(
     step = torch.tensor((values.max() - values.min()) / BINS)
     found = _histogram(
         torch.from_numpy(values),
-        torch.ones(len(values), dtype=torch.float64),
+        torch.ones(len(values), dtype=torch.bool),
         torch.from_numpy(edges),
         torch.tensor(values.min()),
         step,

@@ -62,10 +62,10 @@ class MethodState(TrainState):
 
 
 def evaluated_state(state: MethodState) -> dict[str, Tensor]:
-    """What evaluation needs: averaged weights, current buffers, without the training-only ones."""
+    """What evaluation needs, on the host: averaged weights, buffers but those for training only."""
     tensors = state.network.state_dict() | state.ema.state_dict()
     needed = state.network.needed_for_evaluation
-    return {name: t.detach().clone() for name, t in tensors.items() if needed(name)}
+    return {name: t.detach().to("cpu", copy=True) for name, t in tensors.items() if needed(name)}
 
 
 def evaluate_closed(

@@ -223,6 +223,7 @@ def same(a: Any, b: Any, path: str = "") -> None:
 
 def same_run(a: Path, b: Path) -> None:
     same(checkpoint.from_file(a / "model.pt"), checkpoint.from_file(b / "model.pt"))
+    assert (a / "model.pt").read_bytes() == (b / "model.pt").read_bytes()
     assert (a / "history.csv").read_text() == (b / "history.csv").read_text()
 
 
