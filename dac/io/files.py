@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dac.io.errors import UserError, reason
+from dac.io.errors import AGAIN, FOR_THE_USER, FULL, UserError, reason, remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,27 +87,13 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 def explain(error: OSError, path: Path) -> str | None:
     """Return a message for write errors that a user can fix; None for the others."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"no space left while writing {path}; nothing was changed there. "
-            "Free some space (or raise the quota) and run the same command again"
-        )
-    if error.errno in (
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.EEXIST,
-        errno.ELOOP,
-        errno.ENAMETOOLONG,
-    ):
-        return (
-            f"cannot write {path} ({error.strerror}); "
-            "give another folder or fix its permissions, then run the same command again"
-        )
-    return None
+    if error.errno not in FOR_THE_USER:
+        return None
+    step = remedy(error, f"give another folder and {AGAIN}")
+    if error.errno in FULL:
+        step = step.capitalize()
+        return f"no space left while writing {path}; nothing was changed there. {step}"
+    return f"cannot write {path} ({error.strerror}); {step}"
 
 
 def sync_folder(folder: Path) -> None:
@@ -162,11 +148,8 @@ def read_json(path: Path, what: str) -> Any:
             f"{what} {path} does not exist; run the stage that makes it first"
         ) from None
     except (OSError, ValueError, RecursionError) as error:  # ValueError: no JSON, or a huge number
-        allow = "fix its permissions, or " if isinstance(error, PermissionError) else ""
-        raise UserError(
-            f"{what} {path} cannot be read ({reason(error)}); "
-            f"{allow}delete it and run its stage again"
-        ) from error
+        step = remedy(error, "delete it and run its stage again")
+        raise UserError(f"{what} {path} cannot be read ({reason(error)}); {step}") from error
 
 
 def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

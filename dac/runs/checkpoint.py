@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dac.io.errors import UserError, reason
+from dac.io.errors import UserError, reason, remedy
 from dac.io.files import remove_leftovers, write_bytes
 from dac.io.progress import say
 
@@ -38,9 +38,8 @@ def from_file(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(f"checkpoint {path} does not exist; train first") from None
     except Exception as error:  # broken bytes can raise anything
-        raise UserError(
-            f"checkpoint {path} cannot be read ({reason(error)}); delete it and train again"
-        ) from error
+        step = remedy(error, "delete it and train again")
+        raise UserError(f"checkpoint {path} cannot be read ({reason(error)}); {step}") from error
     if not isinstance(state, dict) or not isinstance(state.get("run"), dict):
         raise UserError(f"{path} is no checkpoint of dac; delete it and train again")
     return state

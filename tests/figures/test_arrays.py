@@ -31,14 +31,18 @@ KINDS = {
 }
 
 
-def refused(folder: Path, name: str) -> str:
-    read, _, command = KINDS[name]
+def told(folder: Path, name: str) -> str:
     with pytest.raises(UserError) as caught:
-        read(folder)
-    told = str(caught.value)
-    assert told.startswith(str(folder / name)) and "\n" not in told
-    assert told.endswith(f"; run `python -m {command} --run {folder}` again")
-    return told
+        KINDS[name][0](folder)
+    message = str(caught.value)
+    assert message.startswith(str(folder / name)) and "\n" not in message
+    return message
+
+
+def refused(folder: Path, name: str) -> str:
+    message = told(folder, name)
+    assert message.endswith(f"; run `python -m {KINDS[name][2]} --run {folder}` again")
+    return message
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -74,12 +78,14 @@ def test_damaged_bytes_are_one_message(name, tmp_path):
 def test_a_folder_or_a_file_that_may_not_be_read_is_one_message(name, tmp_path, monkeypatch):
     (tmp_path / name).mkdir()
     assert "cannot be read (Is a directory)" in refused(tmp_path, name)
+    (tmp_path / name).rmdir()
+    np.savez(tmp_path / name, **KINDS[name][1])
 
     def denied(path, **_):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(np, "load", denied)
-    assert "cannot be read (Permission denied)" in refused(tmp_path, name)
+    assert "cannot be read (Permission denied); fix its permissions" in told(tmp_path, name)
 
 
 @pytest.mark.parametrize(

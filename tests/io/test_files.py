@@ -198,11 +198,13 @@ def test_a_json_file_that_may_not_be_read_or_is_a_folder_says_so(
     def denied(path: Path) -> str:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
+    path = tmp_path / "metrics.json"
+    path.write_text("{}")
     monkeypatch.setattr(Path, "read_text", denied)
-    with pytest.raises(
-        UserError, match=r"cannot be read \(Permission denied\); fix its permissions"
-    ):
-        files.read_json(tmp_path / "metrics.json", "metrics file")
+    told = r"cannot be read \(Permission denied\); fix its permissions and run the same command"
+    with pytest.raises(UserError, match=told) as caught:
+        files.read_json(path, "metrics file")
+    assert "delete" not in str(caught.value)
 
 
 def test_a_hash_does_not_depend_on_the_order_of_keys() -> None:

@@ -141,6 +141,21 @@ def test_a_file_that_cannot_be_read_is_one_message(tmp_path: Path, content: byte
         checkpoint.from_file(tmp_path / "model.pt")
 
 
+def test_a_model_that_may_not_be_read_is_not_to_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = checkpoint.save(tmp_path, 7, state(7)).rename(tmp_path / "model.pt")
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", denied)  # as for mode 000, which root may read
+    monkeypatch.setattr("io.open", denied)
+    with pytest.raises(UserError, match=r"\(Permission denied\); fix its permissions") as caught:
+        checkpoint.from_file(path)
+    assert "delete" not in str(caught.value)
+
+
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist; train first"):
         checkpoint.from_file(tmp_path / "model.pt")
