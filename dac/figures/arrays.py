@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dac.io.errors import UserError, reason, remedy
+from dac.io.files import regular
 from dac.runs.identity import staleness
 from dac.runs.metrics_file import read_metrics
 
@@ -75,7 +76,7 @@ def _read(
     path: Path, command: str, wanted: Shapes, optional: Shapes | None = None
 ) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(regular(path), allow_pickle=False) as file:
             arrays = dict(file)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; run `{command}`") from None

@@ -73,6 +73,17 @@ def refuse_special(path: Path) -> None:
         raise UserError(f"cannot write {path}: it is {kind}; give the name of a regular file")
 
 
+def regular(path: Path) -> Path:
+    """Return `path` if it leads to a regular file; reading a pipe or a device may never end."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        kind = SPECIAL.get(stat.S_IFMT(mode), "special")
+        raise OSError(f"it is {kind}, expected a regular file")
+    return path
+
+
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove what killed writers of `name`, or of any file, have left in `folder`.
 
@@ -142,7 +153,7 @@ def portable(value: Any) -> Any:
 def read_json(path: Path, what: str) -> Any:
     """Parse a JSON file; `what` names it in the message when it is missing or broken."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(regular(path).read_text())
     except FileNotFoundError:
         raise UserError(
             f"{what} {path} does not exist; run the stage that makes it first"

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from dac.config import Params, suites
 from dac.config.suites import SuiteResults
 from dac.io.errors import UserError, reason, remedy
+from dac.io.files import regular
 from dac.io.progress import say
 from dac.report.runs import UNKNOWN, Runs
 
@@ -37,7 +38,7 @@ def built(names: Iterable[str], folder: Path, endings: tuple[str, ...]) -> Files
 
 def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        content = regular(path).read_bytes()
     except FileNotFoundError:
         return b""
     except OSError as error:

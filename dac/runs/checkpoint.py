@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from dac.io.errors import UserError, reason, remedy
-from dac.io.files import remove_leftovers, write_bytes
+from dac.io.files import regular, remove_leftovers, write_bytes
 from dac.io.progress import say
 
 KEPT = 2
@@ -33,7 +33,7 @@ def to_bytes(state: dict[str, Any]) -> bytes:
 def from_file(path: Path) -> dict[str, Any]:
     """A saved state: tensors and plain containers only; other content is refused, not executed."""
     try:
-        _check_sums(path)
+        _check_sums(regular(path))
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"checkpoint {path} does not exist; train first") from None
@@ -79,7 +79,7 @@ def newest(folder: Path) -> dict[str, Any] | None:
     for path in saved(folder):
         match = NAME.fullmatch(path.name)
         try:
-            if match and _hash(path.read_bytes()) == match[2]:
+            if match and _hash(regular(path).read_bytes()) == match[2]:
                 return from_file(path)
             fault = "content and name disagree"
         except OSError as error:

@@ -1,6 +1,7 @@
 """scores.npz and outputs.npz: whatever is wrong with them is one message with the command."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +87,12 @@ def test_a_folder_or_a_file_that_may_not_be_read_is_one_message(name, tmp_path, 
 
     monkeypatch.setattr(np, "load", denied)
     assert "cannot be read (Permission denied); fix its permissions" in told(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_pipe_is_one_message_and_is_not_waited_for(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    assert "cannot be read (it is a pipe, expected a regular file)" in refused(tmp_path, name)
 
 
 @pytest.mark.parametrize(

@@ -207,6 +207,32 @@ def test_a_json_file_that_may_not_be_read_or_is_a_folder_says_so(
     assert "delete" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "it is a pipe, expected a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device, expected a regular file"),
+        (Path.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to(path), "Too many levels"),
+    ],
+)
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, make: Any, told: str) -> None:
+    path = tmp_path / "metrics.json"
+    make(path)
+    with pytest.raises(OSError, match=told):
+        files.regular(path)
+    with pytest.raises(UserError, match=rf"metrics file {path} cannot be read \({told}.*delete it"):
+        files.read_json(path, "metrics file")
+
+
+def test_a_link_to_a_file_is_a_regular_file(tmp_path: Path) -> None:
+    (tmp_path / "cached").touch()
+    (tmp_path / "link").symlink_to("cached")
+    assert files.regular(tmp_path / "link") == tmp_path / "link"
+    with pytest.raises(FileNotFoundError):
+        files.regular(tmp_path / "none")
+
+
 def test_a_hash_does_not_depend_on_the_order_of_keys() -> None:
     one, other = {"a": 1, "b": [1, {"c": 2}]}, {"b": [1, {"c": 2}], "a": 1}
     assert files.canonical_hash(one) == files.canonical_hash(other)

@@ -1,6 +1,7 @@
 """Checkpoints: read back exactly, two kept, damage passed over, nothing executed."""
 
 import errno
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -154,6 +155,12 @@ def test_a_model_that_may_not_be_read_is_not_to_be_deleted(
     with pytest.raises(UserError, match=r"\(Permission denied\); fix its permissions") as caught:
         checkpoint.from_file(path)
     assert "delete" not in str(caught.value)
+
+
+def test_a_pipe_in_place_of_a_model_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.pt")
+    with pytest.raises(UserError, match=r"cannot be read \(it is a pipe, .*; delete it and train"):
+        checkpoint.from_file(tmp_path / "model.pt")
 
 
 def test_a_missing_file_says_so(tmp_path: Path) -> None:
