@@ -42,12 +42,9 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
     file is in the cache and must not change. What killed writers of `path` have left is removed.
     """
     refuse_special(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
-            with suppress(OSError):  # not every file system has locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _opened_beside(path) as (beside, file):
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -58,9 +55,23 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
         if message := explain(error, path):
             raise UserError(message) from error
         raise
-    finally:
-        with suppress(OSError):  # the folder itself may be the problem
-            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened_beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Open a file beside `path` that is locked, so that nobody takes it for a leftover."""
+    while True:
+        beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
+        try:
+            with beside.open("wb") as file:
+                with suppress(OSError):  # not every file system has locks
+                    fcntl.flock(file, fcntl.LOCK_EX)  # waits for who is about to remove it
+                if beside.exists():  # not removed between the two lines above
+                    yield beside, file
+                    return
+        finally:
+            with suppress(OSError):  # the folder itself may be the problem
+                beside.unlink(missing_ok=True)
 
 
 def refuse_special(path: Path) -> None:

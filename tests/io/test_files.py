@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -9,6 +10,8 @@ import math
 import multiprocessing
 import os
 import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +144,56 @@ def test_a_writer_that_is_still_at_work_loses_nothing(tmp_path: Path) -> None:
         files.remove_leftovers(tmp_path)
         file.write(b"wins")
     assert path.read_text() == "the last one wins" and names(tmp_path) == {"a.txt"}
+
+
+def before_the_first_lock(monkeypatch: pytest.MonkeyPatch, happens: Callable[[Any], None]) -> None:
+    """Let something happen between the opening of a writer's file and its lock."""
+    flock, is_first = fcntl.flock, iter([True])
+
+    def interrupted(file: Any, how: int) -> None:
+        if next(is_first, False):
+            happens(file)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", interrupted)
+
+
+def test_a_file_that_is_removed_before_it_is_locked_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    before_the_first_lock(monkeypatch, lambda _: files.write_text(path, "another one"))
+    files.write_text(path, "the last one wins")
+    assert path.read_text() == "the last one wins" and names(tmp_path) == {"a.txt"}
+
+
+def test_a_writer_waits_for_who_is_about_to_remove_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, removers = tmp_path / "a.txt", []
+
+    def lock_and_remove_soon(opened: Any) -> None:
+        file = Path(opened.name).open("r+b")  # noqa: SIM115 - closed by the remover
+        fcntl.flock(file, fcntl.LOCK_EX)
+        removers.append(threading.Timer(0.05, lambda: (Path(opened.name).unlink(), file.close())))
+        removers[0].start()
+
+    before_the_first_lock(monkeypatch, lock_and_remove_soon)
+    with files.atomic(path) as file:
+        removers[0].join()
+        file.write(b"whole")
+    assert path.read_text() == "whole" and names(tmp_path) == {"a.txt"}
+
+
+def test_a_file_system_without_locks_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(file: Any, how: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    files.write_text(tmp_path / "a.txt", "whole")
+    assert (tmp_path / "a.txt").read_text() == "whole" and names(tmp_path) == {"a.txt"}
 
 
 @pytest.mark.parametrize(
