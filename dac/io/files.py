@@ -174,10 +174,16 @@ def read_json(path: Path, what: str) -> Any:
         raise UserError(f"{what} {path} cannot be read ({reason(error)}); {step}") from error
 
 
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return CSV text: None is an empty field, and floats read back exactly."""
+def csv_text(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], *, quote_text: bool = False
+) -> str:
+    """Return CSV text: None is an empty field, and floats read back exactly.
+
+    Quote all text if it may hold a carriage return: one without quotes ends the row.
+    """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    quoting = csv.QUOTE_NONNUMERIC if quote_text else csv.QUOTE_MINIMAL
+    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
     writer.writerow(header)
     writer.writerows(rows)
     return text.getvalue()

@@ -337,6 +337,20 @@ def test_csv_is_what_pandas_writes() -> None:
     assert files.csv_text(list(frame), rows) == frame.to_csv(index=False, lineterminator="\n")
 
 
+def test_quoted_text_keeps_carriage_returns_and_numbers_stay_bare() -> None:
+    written = files.csv_text(["file", "score"], [["a\rb", np.float32(0.5)]], quote_text=True)
+    assert written == '"file","score"\n"a\rb",0.5\n'
+    assert list(csv.reader(io.StringIO(written, newline="")))[1] == ["a\rb", "0.5"]
+
+
+def test_there_is_one_writer_of_csv() -> None:
+    package = Path(files.__file__).parents[1]
+    others = [path for path in package.rglob("*.py") if path != Path(files.__file__)]
+    writers = ("csv.writer(", "csv.DictWriter(", ".to_csv(")
+    found = [path for path in others if any(writer in path.read_text() for writer in writers)]
+    assert not found
+
+
 # --- locks ------------------------------------------------------------------------------------
 
 
