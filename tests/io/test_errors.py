@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from toy import called
+from toy_runs import PARAMS
 
 from dac import aggregate, download
 from dac.io.errors import RunFailed, Stopped, UserError, exit_code_of, reason, remedy
@@ -67,7 +68,7 @@ def test_a_name_that_is_too_long_is_one_message(
     command: Any, options: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = "--out" if command is aggregate else "--root"
-    assert called(command.main, *options, place, tmp_path) == 2
+    assert called(command.main, *options, place, tmp_path, "--params", PARAMS.path) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: nnn") and "cannot be used (File name too long); give" in said
 
