@@ -182,8 +182,11 @@ def csv_text(
     Quote all text if it may hold a carriage return: one without quotes ends the row.
     """
     text = io.StringIO()
-    quoting = csv.QUOTE_NONNUMERIC if quote_text else csv.QUOTE_MINIMAL
-    writer = csv.writer(text, lineterminator="\n", quoting=quoting)
+    writer = csv.writer(
+        text,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if quote_text else csv.QUOTE_MINIMAL,
+    )
     writer.writerow(header)
     writer.writerows(rows)
     return text.getvalue()
