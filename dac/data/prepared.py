@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from dac.io.errors import UserError, reason
+from dac.io.errors import UserError, reason, remedy
 from dac.io.files import digest, read_json
 
 PartName = Literal["train", "test", "dev"]
@@ -148,8 +148,9 @@ class Prepared:
             raise self._damaged(self.folder / file_name, found)
 
     def _unreadable(self, path: Path, error: Exception) -> UserError:
-        step = "fix its permissions or run" if isinstance(error, PermissionError) else "run"
-        return self._damaged(path, f"cannot be read ({reason(error)})", step)
+        again = command(self.folder.parents[1], self.name)
+        step = remedy(error, f"run `{again}` again")
+        return UserError(f"{path} cannot be read ({reason(error)}); {step}")
 
     def _damaged(self, path: Path, what: str, step: str = "run") -> UserError:
         again = command(self.folder.parents[1], self.name)

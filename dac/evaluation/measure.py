@@ -1,7 +1,5 @@
 """Every number of a finished run; one evaluator for all methods."""
 
-import csv
-import io
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ from dac.data.run_data import RunData
 from dac.evaluation.decisions import Decision, accepts, decisions
 from dac.evaluation.inference import Outputs, predict
 from dac.evaluation.network import load_network
+from dac.io.files import csv_text
 from dac.io.text_table import text_table
 from dac.metrics import auroc, closed_set_accuracy, open_set_balanced_accuracy, rates
 
@@ -80,17 +79,14 @@ def predictions(
     """
     if not test_files or not train_files:
         return None
-    text = io.StringIO()
-    # Quotes around every name: csv_text() leaves a carriage return bare, which ends a row.
-    writer = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
-    writer.writerow(["part", "file", "accepted", "class", "score"])
+    rows = []
     pool_files = [train_files[i] for i in arrays["pool_index"]]
     for part, files in (("test", list(test_files)), ("pool", pool_files)):
         columns = (arrays[f"{part}_{name}"] for name in ("accepted", "predictions", "scores"))
         for file, accepted, label, score in zip(files, *columns, strict=True):
             decision = ("yes", known_names[label]) if accepted else ("no", "unknown")
-            writer.writerow([part, *map(_for_spreadsheets, (file, *decision)), score])
-    return text.getvalue()
+            rows.append([part, *map(_for_spreadsheets, (file, *decision)), score])
+    return csv_text(["part", "file", "accepted", "class", "score"], rows, quote_text=True)
 
 
 def _for_spreadsheets(name: str) -> str:

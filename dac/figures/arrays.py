@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from dac.io.errors import UserError, reason
+from dac.io.errors import UserError, reason, remedy
+from dac.io.files import regular
 from dac.runs.identity import staleness
 from dac.runs.metrics_file import read_metrics
 
@@ -75,14 +76,13 @@ def _read(
     path: Path, command: str, wanted: Shapes, optional: Shapes | None = None
 ) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(regular(path), allow_pickle=False) as file:
             arrays = dict(file)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; run `{command}`") from None
     except Exception as error:  # broken bytes can raise anything
-        raise UserError(
-            f"{path} cannot be read ({reason(error)}); run `{command}` again"
-        ) from error
+        step = remedy(error, f"run `{command}` again")
+        raise UserError(f"{path} cannot be read ({reason(error)}); {step}") from error
     there = {name: shape for name, shape in (optional or {}).items() if name in arrays}
     if fault := _misfit(arrays, {**wanted, **there}):
         raise UserError(f"{path} {fault}; run `{command}` again")

@@ -23,6 +23,7 @@ from dac.figures.points import Line, Measure, Panel, Point, panels
 from dac.figures.theme import COLUMN, PAGE, Style, below, leave_empty, style
 from dac.io.errors import exit_code_of
 from dac.io.progress import say
+from dac.runs.metrics_file import number
 
 LABELS = {
     "task.labels_per_class": "labels per known class",
@@ -170,11 +171,10 @@ def measured(request: Request) -> Measure:
         metrics = read[key]
         if metrics is None:
             return None
-        value = metrics.get(metric)
-        if not isinstance(value, int | float) or abs(value) > sys.float_info.max:
+        value = number(metrics.get(metric))
+        if value is None:
             say(f"{request.name}: left out: {request.runs / key.folder} has no {metric}")
-            return None
-        return float(value)
+        return value
 
     return measure
 

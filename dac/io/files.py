@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from dac.io.errors import UserError, reason
+from dac.io.errors import AGAIN, FOR_THE_USER, FULL, UserError, reason, remedy
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,12 +42,9 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
     file is in the cache and must not change. What killed writers of `path` have left is removed.
     """
     refuse_special(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("wb") as file:
-            with suppress(OSError):  # not every file system has locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _opened_beside(path) as (beside, file):
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -58,9 +55,23 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
         if message := explain(error, path):
             raise UserError(message) from error
         raise
-    finally:
-        with suppress(OSError):  # the folder itself may be the problem
-            beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _opened_beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Open a file beside `path` that is locked, so that nobody takes it for a leftover."""
+    while True:
+        beside = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.partial")
+        try:
+            with beside.open("wb") as file:
+                with suppress(OSError):  # not every file system has locks
+                    fcntl.flock(file, fcntl.LOCK_EX)  # waits for who is about to remove it
+                if beside.exists():  # not removed between the two lines above
+                    yield beside, file
+                    return
+        finally:
+            with suppress(OSError):  # the folder itself may be the problem
+                beside.unlink(missing_ok=True)
 
 
 def refuse_special(path: Path) -> None:
@@ -71,6 +82,17 @@ def refuse_special(path: Path) -> None:
         kind = SPECIAL.get(stat.S_IFMT(path.stat().st_mode), kind)
     if kind is not None:
         raise UserError(f"cannot write {path}: it is {kind}; give the name of a regular file")
+
+
+def regular(path: Path) -> Path:
+    """Return `path` if it leads to a regular file; reading a pipe or a device may never end."""
+    mode = path.stat().st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        kind = SPECIAL.get(stat.S_IFMT(mode), "special")
+        raise OSError(f"it is {kind}, expected a regular file")
+    return path
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
@@ -87,27 +109,13 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 def explain(error: OSError, path: Path) -> str | None:
     """Return a message for write errors that a user can fix; None for the others."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"no space left while writing {path}; nothing was changed there. "
-            "Free some space (or raise the quota) and run the same command again"
-        )
-    if error.errno in (
-        errno.EACCES,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ENOENT,
-        errno.ENOTDIR,
-        errno.EISDIR,
-        errno.EEXIST,
-        errno.ELOOP,
-        errno.ENAMETOOLONG,
-    ):
-        return (
-            f"cannot write {path} ({error.strerror}); "
-            "give another folder or fix its permissions, then run the same command again"
-        )
-    return None
+    if error.errno not in FOR_THE_USER:
+        return None
+    step = remedy(error, f"give another folder and {AGAIN}")
+    if error.errno in FULL:
+        step = step.capitalize()
+        return f"no space left while writing {path}; nothing was changed there. {step}"
+    return f"cannot write {path} ({error.strerror}); {step}"
 
 
 def sync_folder(folder: Path) -> None:
@@ -156,23 +164,29 @@ def portable(value: Any) -> Any:
 def read_json(path: Path, what: str) -> Any:
     """Parse a JSON file; `what` names it in the message when it is missing or broken."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(regular(path).read_text())
     except FileNotFoundError:
         raise UserError(
             f"{what} {path} does not exist; run the stage that makes it first"
         ) from None
     except (OSError, ValueError, RecursionError) as error:  # ValueError: no JSON, or a huge number
-        allow = "fix its permissions, or " if isinstance(error, PermissionError) else ""
-        raise UserError(
-            f"{what} {path} cannot be read ({reason(error)}); "
-            f"{allow}delete it and run its stage again"
-        ) from error
+        step = remedy(error, "delete it and run its stage again")
+        raise UserError(f"{what} {path} cannot be read ({reason(error)}); {step}") from error
 
 
-def csv_text(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Return CSV text: None is an empty field, and floats read back exactly."""
+def csv_text(
+    header: Sequence[str], rows: Iterable[Sequence[Any]], *, quote_text: bool = False
+) -> str:
+    """Return CSV text: None is an empty field, and floats read back exactly.
+
+    Quote all text if it may hold a carriage return: one without quotes ends the row.
+    """
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(
+        text,
+        lineterminator="\n",
+        quoting=csv.QUOTE_NONNUMERIC if quote_text else csv.QUOTE_MINIMAL,
+    )
     writer.writerow(header)
     writer.writerows(rows)
     return text.getvalue()

@@ -11,7 +11,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dac.config import Params, suites
 from dac.config.suites import SuiteResults
-from dac.io.errors import UserError, reason
+from dac.io.errors import UserError, reason, remedy
+from dac.io.files import regular
 from dac.io.progress import say
 from dac.report.runs import UNKNOWN, Runs
 
@@ -37,14 +38,12 @@ def built(names: Iterable[str], folder: Path, endings: tuple[str, ...]) -> Files
 
 def _content(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        content = regular(path).read_bytes()
     except FileNotFoundError:
         return b""
     except OSError as error:
-        raise UserError(
-            f"{path} cannot be read ({reason(error)}); fix its permissions, or delete it and make "
-            "it again"
-        ) from error
+        step = remedy(error, "delete it and make it again")
+        raise UserError(f"{path} cannot be read ({reason(error)}); {step}") from error
     is_whole = PNG.match(content) if path.suffix == ".png" else content.strip()
     if not is_whole:
         say(f"{path} is empty or no {path.suffix[1:].upper()} file; delete it and make it again")

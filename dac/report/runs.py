@@ -5,7 +5,6 @@ not recorded is missing, not zero.
 """
 
 import math
-import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +17,7 @@ from dac.config.suites import Key, SuiteResults
 from dac.io.errors import UserError
 from dac.io.files import flatten, read_json
 from dac.results.collect import Collected, collect
+from dac.runs.metrics_file import number
 
 UNKNOWN = "unknown"
 YEAR_2100 = 4.1e9
@@ -68,13 +68,8 @@ def _values(flat: dict[str, Any]) -> dict[str, Any]:
         **{name: str(flat.get(f"provenance.{name}") or UNKNOWN) for name in SETTING},
         "packages": ", ".join(f"{name} {flat[start + name]}" for name in packages) or UNKNOWN,
         "split": str(flat.get("run.split_hash") or UNKNOWN),
-        **{name: _number(flat.get(name)) for name in NUMBERS},
+        **{name: math.nan if (n := number(flat.get(name))) is None else n for name in NUMBERS},
     }
-
-
-def _number(value: Any) -> float:
-    is_number = type(value) in (int, float) and abs(value) <= sys.float_info.max
-    return value if is_number else math.nan
 
 
 def _collect(params: Params, keys: Iterable[Key], runs: Path, faults: list[str]) -> Collected:

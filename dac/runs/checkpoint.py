@@ -1,12 +1,14 @@
 """Checkpoints that can be trusted: whole or absent, checked by hash, loaded without running code.
 
 A file is `last-<step>-<hash>.pt`: the name carries its own checksum and appears by one rename. The
-two newest are kept, so a damaged one falls back to its predecessor.
+two newest are kept, so a damaged one falls back to its predecessor. What is damaged is renamed to
+`damaged-...`, is never deleted and does not count as one of the two.
 """
 
 import hashlib
 import io
 import re
+import secrets
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -16,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dac.io.errors import UserError, reason
-from dac.io.files import remove_leftovers, write_bytes
+from dac.io.errors import UserError, reason, remedy
+from dac.io.files import regular, remove_leftovers, write_bytes
 from dac.io.progress import say
 
 KEPT = 2
@@ -33,14 +35,13 @@ def to_bytes(state: dict[str, Any]) -> bytes:
 def from_file(path: Path) -> dict[str, Any]:
     """A saved state: tensors and plain containers only; other content is refused, not executed."""
     try:
-        _check_sums(path)
+        _check_sums(regular(path))
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise UserError(f"checkpoint {path} does not exist; train first") from None
     except Exception as error:  # broken bytes can raise anything
-        raise UserError(
-            f"checkpoint {path} cannot be read ({reason(error)}); delete it and train again"
-        ) from error
+        step = remedy(error, "delete it and train again")
+        raise UserError(f"checkpoint {path} cannot be read ({reason(error)}); {step}") from error
     if not isinstance(state, dict) or not isinstance(state.get("run"), dict):
         raise UserError(f"{path} is no checkpoint of dac; delete it and train again")
     return state
@@ -54,20 +55,33 @@ def _check_sums(path: Path) -> None:
 
 
 def save(folder: Path, step: int, state: dict[str, Any]) -> Path:
-    """Write the state of `step` and drop all but the newest two."""
+    """Write the state of `step`; it and the newest of the earlier ones are kept.
+
+    A later one was passed over by `newest` and could not be renamed: it stays, but does not count.
+    """
     content = to_bytes(state)
     path = folder / f"last-{step:09d}-{_hash(content)}.pt"
     write_bytes(path, content)
-    drop(folder, but=KEPT)
+    earlier = [old for old in saved(folder) if old != path and _step(old) <= step]
+    _remove(earlier[KEPT - 1 :])
+    remove_leftovers(folder)
     return path
 
 
-def drop(folder: Path, *, but: int = 0) -> None:
-    """Remove all states but the newest few, and what killed writers have left."""
-    for old in saved(folder)[but:]:
-        with suppress(OSError):  # a folder of that name is not ours
-            old.unlink()
+def drop(folder: Path) -> None:
+    """Remove all states, and what killed writers have left."""
+    _remove(saved(folder))
     remove_leftovers(folder)
+
+
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        with suppress(OSError):  # a folder of that name is not ours
+            path.unlink()
+
+
+def _step(path: Path) -> int:
+    return int(path.name.split("-")[1])
 
 
 def saved(folder: Path) -> list[Path]:
@@ -76,17 +90,27 @@ def saved(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> dict[str, Any] | None:
-    """The newest intact checkpoint, or None. Damaged ones are reported and skipped."""
+    """The newest intact checkpoint, or None. Damaged ones are reported and set aside."""
     for path in saved(folder):
         match = NAME.fullmatch(path.name)
         try:
-            if match and _hash(path.read_bytes()) == match[2]:
+            if match and _hash(regular(path).read_bytes()) == match[2]:
                 return from_file(path)
             fault = "content and name disagree"
         except OSError as error:
             fault = reason(error)
-        say(f"checkpoint {path} is damaged ({fault}); trying the one before")
+        say(f"checkpoint {path} is damaged ({fault}); {_set_aside(path)}; trying the one before")
     return None
+
+
+def _set_aside(path: Path) -> str:
+    """Rename what is no checkpoint, whatever it is, and say what was done."""
+    aside = path.with_name(f"damaged-{secrets.token_hex(4)}-{path.name}")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        return f"it cannot be set aside ({reason(error)})"
+    return f"set aside as {aside.name}"
 
 
 def misfit(found: Any, wanted: Mapping[str, Tensor]) -> str | None:

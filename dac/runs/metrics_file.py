@@ -1,5 +1,6 @@
-"""metrics.json, the numbers of a run."""
+"""metrics.json, the numbers of a run, and what counts as a number."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,3 +19,9 @@ def read_metrics(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         f"{path} lacks run, run.split_hash or metrics; delete it and run "
         f"`python -m dac.evaluate --run {path.parent}` again"
     )
+
+
+def number(value: Any) -> float | None:
+    """Return a value of a JSON file as a float; None if it is no number, or not a finite one."""
+    is_finite = type(value) in (int, float) and abs(value) <= sys.float_info.max  # True is no 1
+    return float(value) if is_finite else None

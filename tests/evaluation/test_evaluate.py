@@ -301,6 +301,17 @@ def test_picture_files_get_their_class_or_unknown_by_name():
     assert predictions(PREDICTED, ("cat", "dog"), (), ()) is None, "digits and CIFAR are no files"
 
 
+def test_the_bytes_of_predictions_are_these():
+    written = predictions(PREDICTED, ("=cat", "d\rog"), ("x.jpg", "y.jpg"), TRAIN_FILES)
+    assert written == (
+        '"part","file","accepted","class","score"\n'
+        '"test","x.jpg","yes","d\rog",0.9\n'
+        '"test","y.jpg","no","unknown",0.4\n'
+        '"pool","c.jpg","yes","\'=cat",0.5\n'
+        '"pool","a.jpg","no","unknown",0.1\n'
+    )
+
+
 def test_a_class_named_unknown_is_not_a_rejection():
     written = predictions(PREDICTED, ("cat", "unknown"), ("x.jpg", "y.jpg"), TRAIN_FILES)
     rows = read_back(written)[:2]

@@ -1,11 +1,15 @@
 """scores.npz and outputs.npz: whatever is wrong with them is one message with the command."""
 
 import json
+import os
+import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from toy import called
+from toy_runs import PARAMS
 
 from dac.figures import histogram, umap
 from dac.figures.arrays import read_outputs, read_scores
@@ -31,14 +35,18 @@ KINDS = {
 }
 
 
-def refused(folder: Path, name: str) -> str:
-    read, _, command = KINDS[name]
+def told(folder: Path, name: str) -> str:
     with pytest.raises(UserError) as caught:
-        read(folder)
-    told = str(caught.value)
-    assert told.startswith(str(folder / name)) and "\n" not in told
-    assert told.endswith(f"; run `python -m {command} --run {folder}` again")
-    return told
+        KINDS[name][0](folder)
+    message = str(caught.value)
+    assert message.startswith(str(folder / name)) and "\n" not in message
+    return message
+
+
+def refused(folder: Path, name: str) -> str:
+    message = told(folder, name)
+    assert message.endswith(f"; run `python -m {KINDS[name][2]} --run {folder}` again")
+    return message
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -55,13 +63,21 @@ def test_a_method_with_one_head_has_no_agreement(tmp_path):
     assert "agreement" not in read_scores(tmp_path)
 
 
+def first_byte_of_content(path: Path) -> int:
+    """Where the compressed bytes of the first array begin; nothing checks those of its header."""
+    with zipfile.ZipFile(path) as file, path.open("rb") as raw:
+        start = file.infolist()[0].header_offset
+        raw.seek(start + 26)
+        return start + 30 + sum(struct.unpack("<HH", raw.read(4)))  # name and extra field
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_damaged_bytes_are_one_message(name, tmp_path):
     path = tmp_path / name
     np.savez_compressed(path, **KINDS[name][1])
     whole = path.read_bytes()
     flipped = bytearray(whole)
-    flipped[len(whole) // 3] ^= 255
+    flipped[first_byte_of_content(path)] ^= 255
     np.save(tmp_path / "array.npy", np.ones(3))
     single = (tmp_path / "array.npy").read_bytes()
     pickled = b"\x80\x04N."
@@ -74,12 +90,20 @@ def test_damaged_bytes_are_one_message(name, tmp_path):
 def test_a_folder_or_a_file_that_may_not_be_read_is_one_message(name, tmp_path, monkeypatch):
     (tmp_path / name).mkdir()
     assert "cannot be read (Is a directory)" in refused(tmp_path, name)
+    (tmp_path / name).rmdir()
+    np.savez(tmp_path / name, **KINDS[name][1])
 
     def denied(path, **_):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(np, "load", denied)
-    assert "cannot be read (Permission denied)" in refused(tmp_path, name)
+    assert "cannot be read (Permission denied); fix its permissions" in told(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_pipe_is_one_message_and_is_not_waited_for(name, tmp_path):
+    os.mkfifo(tmp_path / name)
+    assert "cannot be read (it is a pipe, expected a regular file)" in refused(tmp_path, name)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +154,7 @@ def test_outputs_that_do_not_say_whose_they_are_are_refused(text, tmp_path):
 @pytest.mark.parametrize(("module", "name"), [(histogram, "scores.npz"), (umap, "outputs.npz")])
 def test_an_empty_file_of_ones_own_run_is_exit_code_two(module, name, tmp_path, capsys):
     (tmp_path / name).touch()
-    assert called(module.main, "--run", tmp_path, "--out", tmp_path / "a.png") == 2
+    options = ("--run", tmp_path, "--out", tmp_path / "a.png", "--params", PARAMS.path)
+    assert called(module.main, *options) == 2
     assert capsys.readouterr().err.startswith(f"error: {tmp_path / name} cannot be read")
     assert not (tmp_path / "a.png").exists()

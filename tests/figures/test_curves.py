@@ -222,6 +222,17 @@ def test_half_a_suite_is_drawn_and_the_other_half_named(tmp_path, monkeypatch, c
     assert "dac/seed1 has no open.published.balanced_accuracy" in said
 
 
+@pytest.mark.parametrize("value", [True, 10**400, "0.5"])
+def test_what_is_no_number_is_no_point(value, tmp_path, monkeypatch, capsys):
+    finished(tmp_path, "cifar-50-500", "dac", 1, value)
+    seen = []
+    monkeypatch.setattr(curves, "draw", lambda shown, styles: seen.extend(shown) or plt.figure())
+    options = ("--figure", "fig09", "--runs", tmp_path, "--out", tmp_path / "a.pdf")
+    assert called(curves.main, *options) == 0
+    assert not any(line.points for panel in seen for line in panel.lines)
+    assert "dac/seed1 has no closed.best" in capsys.readouterr().err
+
+
 def test_a_figure_of_nothing_is_a_file_with_equal_bytes(tmp_path, capsys):
     for name in ("a.pdf", "b.pdf"):
         options = ("--figure", "fig01", "--runs", tmp_path, "--out", tmp_path / name)

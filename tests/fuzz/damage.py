@@ -50,13 +50,16 @@ def file_at(path: Path, draw: random.Random) -> None:
     """Other bytes, an empty file, or no file at all in the place of a file."""
     content = path.read_bytes()
     path.unlink()
-    match draw.choice(("bytes",) * 6 + ("empty", "folder", "dangling", "loop", "gone", "junk")):
+    others = ("empty", "folder", "pipe", "dangling", "loop", "gone", "junk")
+    match draw.choice(("bytes",) * 6 + others):
         case "bytes":
             path.write_bytes(bytes_of(content, draw))
         case "empty":
             path.write_bytes(b"")
         case "folder":
             path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
         case "dangling":
             path.symlink_to("nowhere")
         case "loop":

@@ -1,9 +1,10 @@
 """Files of a run and its data, damaged: refused, or read with the right result."""
 
+import io
 import json
 import random
 import shutil
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from verdicts import ACCEPTED, judged
 from dac import aggregate, evaluate
 from dac import train as train_command
 from dac.figures import histogram
-from dac.io.errors import Stopped
+from dac.io.errors import Stopped, UserError
+from dac.runs import checkpoint
 from dac.training.run import train
 
 METHOD = "dac"
@@ -65,7 +67,10 @@ class Files:
                 damage.restore(self.folder / self.run / made, self.pristine / self.run / made)
 
     def _resumed(self, draw: random.Random) -> str:
-        """One checkpoint, or a few, of the stopped run are damaged: it ends with the same bits."""
+        """One checkpoint, or a few, of the stopped run are damaged: it ends with the same bits.
+
+        It is stopped a second time, and what that has saved must be there.
+        """
         out = self.folder / self.stopped
         found = sorted(path for path in (out / "work").rglob("*") if path.is_file())
         for path in draw.sample(found, draw.randint(1, len(found))):
@@ -73,12 +78,26 @@ class Files:
         key = ("--task", toy.TASK, "--method", METHOD, "--seed", 1, "--out", out)
         places = ("--root", self.folder / "data", "--params", self.params.path, "--device", "cpu")
         try:
+            self._stop_again(out, at_step=draw.randint(1, 11))
             verdict = judged(train_command.main, *key, *places)
             if verdict == ACCEPTED:
                 toy.same_run(out, self.pristine / self.run)
             return verdict
         finally:
             damage.restore(out, self.pristine / self.stopped)
+
+    def _stop_again(self, out: Path, at_step: int) -> None:
+        """Train until this step is done; a run that begins later just ends."""
+        run = self.params.run(toy.TASK, METHOD, 1)
+        data = toy.toy_data(self.params, METHOD, self.folder / "data")
+        try:
+            with toy.stopping(at_step) as stop, redirect_stderr(io.StringIO()):
+                train(run, data, out, toy.CPU, stop)
+        except UserError:
+            pass  # the command refuses it, too
+        except Stopped:
+            saved = checkpoint.newest(toy.working(out))
+            assert saved is not None and saved["step"] == at_step, "the run lost what it saved"
 
     def _evaluate(self, top: Path) -> tuple[Any, ...]:
         places = ("--run", top / self.run, "--root", top / "data")

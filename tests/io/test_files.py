@@ -2,6 +2,7 @@
 
 import csv
 import errno
+import fcntl
 import hashlib
 import io
 import json
@@ -9,6 +10,8 @@ import math
 import multiprocessing
 import os
 import socket
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +146,56 @@ def test_a_writer_that_is_still_at_work_loses_nothing(tmp_path: Path) -> None:
     assert path.read_text() == "the last one wins" and names(tmp_path) == {"a.txt"}
 
 
+def before_the_first_lock(monkeypatch: pytest.MonkeyPatch, happens: Callable[[Any], None]) -> None:
+    """Let something happen between the opening of a writer's file and its lock."""
+    flock, is_first = fcntl.flock, iter([True])
+
+    def interrupted(file: Any, how: int) -> None:
+        if next(is_first, False):
+            happens(file)
+        flock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", interrupted)
+
+
+def test_a_file_that_is_removed_before_it_is_locked_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    before_the_first_lock(monkeypatch, lambda _: files.write_text(path, "another one"))
+    files.write_text(path, "the last one wins")
+    assert path.read_text() == "the last one wins" and names(tmp_path) == {"a.txt"}
+
+
+def test_a_writer_waits_for_who_is_about_to_remove_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, removers = tmp_path / "a.txt", []
+
+    def lock_and_remove_soon(opened: Any) -> None:
+        file = Path(opened.name).open("r+b")  # noqa: SIM115 - closed by the remover
+        fcntl.flock(file, fcntl.LOCK_EX)
+        removers.append(threading.Timer(0.05, lambda: (Path(opened.name).unlink(), file.close())))
+        removers[0].start()
+
+    before_the_first_lock(monkeypatch, lock_and_remove_soon)
+    with files.atomic(path) as file:
+        removers[0].join()
+        file.write(b"whole")
+    assert path.read_text() == "whole" and names(tmp_path) == {"a.txt"}
+
+
+def test_a_file_system_without_locks_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(file: Any, how: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    files.write_text(tmp_path / "a.txt", "whole")
+    assert (tmp_path / "a.txt").read_text() == "whole" and names(tmp_path) == {"a.txt"}
+
+
 @pytest.mark.parametrize(
     ("number", "words"),
     [
@@ -198,11 +251,39 @@ def test_a_json_file_that_may_not_be_read_or_is_a_folder_says_so(
     def denied(path: Path) -> str:
         raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
+    path = tmp_path / "metrics.json"
+    path.write_text("{}")
     monkeypatch.setattr(Path, "read_text", denied)
-    with pytest.raises(
-        UserError, match=r"cannot be read \(Permission denied\); fix its permissions"
-    ):
-        files.read_json(tmp_path / "metrics.json", "metrics file")
+    told = r"cannot be read \(Permission denied\); fix its permissions and run the same command"
+    with pytest.raises(UserError, match=told) as caught:
+        files.read_json(path, "metrics file")
+    assert "delete" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "it is a pipe, expected a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device, expected a regular file"),
+        (Path.mkdir, "Is a directory"),
+        (lambda path: path.symlink_to(path), "Too many levels"),
+    ],
+)
+def test_what_is_no_regular_file_is_not_opened(tmp_path: Path, make: Any, told: str) -> None:
+    path = tmp_path / "metrics.json"
+    make(path)
+    with pytest.raises(OSError, match=told):
+        files.regular(path)
+    with pytest.raises(UserError, match=rf"metrics file {path} cannot be read \({told}.*delete it"):
+        files.read_json(path, "metrics file")
+
+
+def test_a_link_to_a_file_is_a_regular_file(tmp_path: Path) -> None:
+    (tmp_path / "cached").touch()
+    (tmp_path / "link").symlink_to("cached")
+    assert files.regular(tmp_path / "link") == tmp_path / "link"
+    with pytest.raises(FileNotFoundError):
+        files.regular(tmp_path / "none")
 
 
 def test_a_hash_does_not_depend_on_the_order_of_keys() -> None:
@@ -254,6 +335,20 @@ def test_csv_is_what_pandas_writes() -> None:
     )
     rows = list(zip(frame["file"], frame["step"], losses, scores, strict=True))
     assert files.csv_text(list(frame), rows) == frame.to_csv(index=False, lineterminator="\n")
+
+
+def test_quoted_text_keeps_carriage_returns_and_numbers_stay_bare() -> None:
+    written = files.csv_text(["file", "score"], [["a\rb", np.float32(0.5)]], quote_text=True)
+    assert written == '"file","score"\n"a\rb",0.5\n'
+    assert list(csv.reader(io.StringIO(written, newline="")))[1] == ["a\rb", "0.5"]
+
+
+def test_there_is_one_writer_of_csv() -> None:
+    package = Path(files.__file__).parents[1]
+    others = [path for path in package.rglob("*.py") if path != Path(files.__file__)]
+    writers = ("csv.writer(", "csv.DictWriter(", ".to_csv(")
+    found = [path for path in others if any(writer in path.read_text() for writer in writers)]
+    assert not found
 
 
 # --- locks ------------------------------------------------------------------------------------

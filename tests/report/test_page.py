@@ -237,6 +237,10 @@ def test_a_result_that_may_not_be_read_or_is_a_folder_is_one_message(
     (tmp_path / path).mkdir()
     said = call(tmp_path, "dac.report", *given, check=False)
     assert said.startswith(f"error: {path} cannot be read (Is a directory)")
+    (tmp_path / path).rmdir()
+    os.mkfifo(tmp_path / path)
+    said = call(tmp_path, "dac.report", *given, check=False)
+    assert said.startswith(f"error: {path} cannot be read (it is a pipe, expected a regular file)")
     assert not (tmp_path / "results/report.html").exists()
 
 

@@ -1,6 +1,7 @@
 """Checkpoints: read back exactly, two kept, damage passed over, nothing executed."""
 
 import errno
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +48,9 @@ def test_a_damaged_one_is_passed_over_with_a_message(
     newer.write_bytes(newer.read_bytes()[:-1] + b"?")
     found = checkpoint.newest(tmp_path)
     assert found is not None and found["step"] == 1
-    assert f"{newer} is damaged" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    (aside,) = tmp_path.glob("damaged-*")
+    assert f"{newer} is damaged" in told and f"set aside as {aside.name}; trying" in told
     older.write_bytes(b"")
     assert checkpoint.newest(tmp_path) is None
 
@@ -61,6 +64,7 @@ def in_the_way(path: Path, make: Callable[[Path], None]) -> None:
     ("make", "told"),
     [
         (Path.mkdir, "Is a directory"),
+        (os.mkfifo, "it is a pipe"),
         (lambda path: path.symlink_to("nowhere"), "No such file"),
         (lambda path: path.symlink_to(path), "Too many levels"),
     ],
@@ -79,6 +83,65 @@ def test_one_that_is_no_file_is_passed_over_like_a_damaged_one(
     assert found is not None and found["step"] == 5, "what cannot be removed stops nothing"
 
 
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "other bytes": lambda path: path.write_bytes(b"damaged"),
+    "a folder": Path.mkdir,
+    "a folder with files": lambda path: (path.mkdir(), (path / "x").touch()),
+    "a dangling link": lambda path: path.symlink_to("nowhere"),
+    "a loop": lambda path: path.symlink_to(path),
+    "a pipe": os.mkfifo,
+}
+
+
+def step_of_newest(folder: Path) -> int | None:
+    found = checkpoint.newest(folder)
+    return None if found is None else int(found["step"])
+
+
+@pytest.mark.parametrize("can_rename", [True, False])
+@pytest.mark.parametrize("looks_first", [True, False])
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_run_that_starts_over_keeps_what_it_saves(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    looks_first: bool,
+    can_rename: bool,
+) -> None:
+    """Both states are damaged: the later number of their step is no reason to keep them."""
+    for step in (100, 200):
+        in_the_way(checkpoint.save(tmp_path, step, state(step)), DAMAGE[kind])
+    if not can_rename:
+        monkeypatch.setattr(Path, "rename", denied)
+    if looks_first:  # as training does
+        assert checkpoint.newest(tmp_path) is None
+    for step in (10, 20, 30, 150, 250, 300, 350):
+        path = checkpoint.save(tmp_path, step, state(step))
+        assert path.is_file() and step_of_newest(tmp_path) == step
+    path.write_bytes(b"damaged")
+    assert step_of_newest(tmp_path) == 300, "two are kept again"
+
+
+def denied(path: Path, *_: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+
+def test_what_is_damaged_takes_no_place_of_the_two_and_is_never_deleted(tmp_path: Path) -> None:
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, state(step))
+    for content in (b"damaged", b"again"):
+        (tmp_path / "last-000000003-0123456789abcdef.pt").write_bytes(content)
+        assert step_of_newest(tmp_path) == 2
+    for step in (4, 5):
+        last = checkpoint.save(tmp_path, step, state(step))
+        last.rename(tmp_path / "away")
+        assert step_of_newest(tmp_path) == {4: 2, 5: 4}[step]
+        (tmp_path / "away").rename(last)
+    checkpoint.drop(tmp_path)
+    aside = sorted(path.read_bytes() for path in tmp_path.iterdir())
+    assert aside == [b"again", b"damaged"]
+
+
 def test_one_that_may_not_be_read_is_passed_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +156,7 @@ def test_one_that_may_not_be_read_is_passed_over(
     monkeypatch.setattr(Path, "read_bytes", denied)
     found = checkpoint.newest(tmp_path)
     assert found is not None and found["step"] == 1
-    assert f"{newer} is damaged (Permission denied); trying" in capsys.readouterr().err
+    assert f"{newer} is damaged (Permission denied); set aside" in capsys.readouterr().err
 
 
 def test_what_a_killed_save_left_goes_with_the_next_one(tmp_path: Path) -> None:
@@ -138,6 +201,27 @@ def test_a_file_of_something_else_is_no_checkpoint(tmp_path: Path, content: Any)
 def test_a_file_that_cannot_be_read_is_one_message(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "model.pt").write_bytes(content)
     with pytest.raises(UserError, match=r"cannot be read .*delete it and train again"):
+        checkpoint.from_file(tmp_path / "model.pt")
+
+
+def test_a_model_that_may_not_be_read_is_not_to_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = checkpoint.save(tmp_path, 7, state(7)).rename(tmp_path / "model.pt")
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr("builtins.open", denied)  # as for mode 000, which root may read
+    monkeypatch.setattr("io.open", denied)
+    with pytest.raises(UserError, match=r"\(Permission denied\); fix its permissions") as caught:
+        checkpoint.from_file(path)
+    assert "delete" not in str(caught.value)
+
+
+def test_a_pipe_in_place_of_a_model_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.pt")
+    with pytest.raises(UserError, match=r"cannot be read \(it is a pipe, .*; delete it and train"):
         checkpoint.from_file(tmp_path / "model.pt")
 
 

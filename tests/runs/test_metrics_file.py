@@ -1,5 +1,6 @@
 """metrics.json: identity and flat numbers, or one message."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import pytest
 
 from dac.io.errors import UserError
 from dac.io.files import write_json
-from dac.runs.metrics_file import read_metrics
+from dac.runs.metrics_file import number, read_metrics
 
 RUN = {"task": {"name": "digits-6-30"}, "split_hash": "a"}
 
@@ -26,3 +27,9 @@ def test_a_file_that_lacks_something_names_the_command(tmp_path: Path, content: 
     write_json(path, content)
     with pytest.raises(UserError, match=f"python -m dac.evaluate --run {tmp_path}` again"):
         read_metrics(path)
+
+
+def test_a_number_is_finite_and_neither_text_nor_a_boolean() -> None:
+    assert [number(value) for value in (0, 3, -0.5, 10**300)] == [0.0, 3.0, -0.5, 1e300]
+    for value in (True, False, None, "1", [1], math.nan, math.inf, -math.inf, 10**400, -(10**400)):
+        assert number(value) is None
