@@ -2,7 +2,6 @@
 
 import os
 import re
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,14 +44,3 @@ def send(host: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda":
         return host.pin_memory().to(device, non_blocking=True)
     return host.to(device)
-
-
-def on_host(tree: Any) -> Any:
-    """The same containers with every tensor on the host, where files are written from."""
-    if isinstance(tree, Tensor):
-        return tree.cpu()
-    if isinstance(tree, dict):
-        return {key: on_host(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(map(on_host, tree))
-    return tree

@@ -9,6 +9,7 @@ import hashlib
 import io
 import re
 import secrets
+import sys
 import zipfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,9 +28,25 @@ NAME = re.compile(r"last-(\d{9})-([0-9a-f]{16})\.pt")
 
 
 def to_bytes(state: dict[str, Any]) -> bytes:
+    """Equal states give equal bytes, wherever their tensors are and however they came there."""
     buffer = io.BytesIO()
-    torch.save(state, buffer)
+    torch.save(_plain(state), buffer)
     return buffer.getvalue()
+
+
+def _plain(tree: Any) -> Any:
+    """Tensors on the host, in plain containers; equal texts are one object, as pickle notes."""
+    match tree:
+        case Tensor():
+            return tree.detach().cpu()
+        case str():
+            return sys.intern(tree)
+        case dict():
+            return {_plain(key): _plain(value) for key, value in tree.items()}
+        case list() | tuple():
+            return type(tree)(map(_plain, tree))
+        case _:
+            return tree
 
 
 def from_file(path: Path) -> dict[str, Any]:

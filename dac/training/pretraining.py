@@ -15,7 +15,6 @@ from dac.augment.simsiam import view
 from dac.config import Pretrain, PretrainRun
 from dac.data.images import Images
 from dac.data.run_data import policy
-from dac.io.device import on_host
 from dac.io.errors import UserError
 from dac.io.progress import Progress, say
 from dac.io.seeds import generator, seeded
@@ -57,7 +56,7 @@ def pretrain(
         state,
         folder,
         run=run.identity() | {"pretrain": run.settings.model_dump(mode="json")},
-        model={"backbone": on_host(dict(state.network.backbone.state_dict()))},
+        model={"backbone": state.network.backbone.state_dict()},
         views=2 * run.settings.batch * steps,
         device=device,
         began=began,

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from dac.io.device import on_host
 from dac.io.errors import RunFailed, Stopped, UserError, reason
 from dac.io.files import csv_text, write_json, write_text
 from dac.io.progress import say
@@ -152,7 +151,7 @@ def resume(
 
 def keep(state: TrainState, folder: RunFolder, device: torch.device) -> None:
     state.peak_memory = max(state.peak_memory, peak_memory_bytes(device))
-    folder.save(state.step, on_host(state.state_dict()))
+    folder.save(state.step, state.state_dict())
     write_text(folder.work / "history.csv", history_csv(state))
 
 
