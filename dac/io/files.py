@@ -237,7 +237,7 @@ def locked(folder: Path, what: str) -> Iterator[None]:
                 f"{what} {folder} is in use by {file.read().strip() or 'another process'}; "
                 "wait for it, stop it, or give another folder"
             ) from None
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}")
-        file.flush()
+        with suppress(OSError):  # on a full disk others are not told who holds the folder
+            os.ftruncate(file.fileno(), 0)
+            os.write(file.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield

@@ -387,3 +387,11 @@ def test_a_folder_that_cannot_be_made_cannot_be_locked(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(UserError, match="cannot write"), files.locked(tmp_path / "file/run", "run"):
         pytest.fail("locked a file")
+
+
+def test_a_full_disk_does_not_keep_a_folder_from_being_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill_disk(monkeypatch, lambda path: path.name == "lock")
+    with files.locked(tmp_path, "run"):
+        pass
