@@ -32,11 +32,6 @@ rule all:
     localrule: True
 
 
-onstart:
-    if workflow.local_exec:
-        stale_lock.say_where(owner)
-
-
 onsuccess:
     records.save()
 
