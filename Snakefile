@@ -37,4 +37,5 @@ onsuccess:
 
 
 onerror:
+    prepared_records.correct(records.folder, list(PARAMS.file.prepare))
     records.save()

@@ -15,6 +15,7 @@ from dac.workflow.stale_lock import ADVICE
 
 pytestmark = pytest.mark.slow
 RUN = "runs/digits-6-30/fixmatch/seed1"
+PREPARED = "data/prepared/digits/meta.json"
 
 
 @contextmanager
@@ -78,3 +79,26 @@ def test_only_a_real_run_takes_the_folder_over(project: Project) -> None:
     assert owner.read_text().startswith("another") and not lock.exists()
     project.snakemake("all")
     assert owner.read_text() == f"{socket.gethostname()}\n"
+
+
+def test_a_failed_prepare_leaves_the_set_that_was_there(project: Project) -> None:
+    def contents() -> dict[str, bytes]:
+        files = {path for path in (project.folder / "data/prepared").rglob("*") if path.is_file()}
+        return {str(path): path.read_bytes() for path in files if path.name != "lock"}
+
+    before = contents()
+    project.change("prepare", "digits", "side", value=18)
+    writer = project.folder / "dac/data/prepared_writer.py"
+    whole = "        assert rows == shape[0]"
+    assert whole in writer.read_text()
+    broken = '        raise UserError("the disk has gone")\n'
+    writer.write_text(writer.read_text().replace(whole, broken + whole))
+    said = project.snakemake(PREPARED, check=False)
+    assert "Error in rule prepare" in said
+    assert "the disk has gone" in project.text("logs/prepare/digits.log")
+    assert len(before) >= 5 and contents() == before
+    assert project.planned(PREPARED) == {"prepare": 1}, "it is not taken for the new one"
+    project.run("rm", "-rf", ".snakemake")  # what travels with the results says the same
+    assert project.planned(PREPARED) == {"prepare": 1}
+    project.change("prepare", "digits", "side", value=16)
+    assert project.planned("all") == {}, "the set is still that of these parameters"

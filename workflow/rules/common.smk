@@ -12,7 +12,7 @@ from dac.config import load, suites
 from dac.io import environment
 from dac.io.errors import UserError
 from dac.io.files import canonical_hash
-from dac.workflow import cost, request, stale_lock
+from dac.workflow import cost, prepared_records, request, stale_lock
 from dac.workflow.memory import Memory
 
 environment.apply(starts_jobs=workflow.is_main_process)
@@ -36,6 +36,7 @@ try:
     # Not Snakemake's `configfile`, which reads the file before our checks and hangs on a bad one.
     RESULTS = suites.results(PARAMS, config.get("suite") and str(config["suite"]))
     records.restore()
+    prepared_records.correct(records.folder, list(PARAMS.file.prepare))
 except UserError as error:
     raise WorkflowError(str(error))
 
