@@ -32,14 +32,10 @@ rule all:
     localrule: True
 
 
-onstart:
-    if workflow.local_exec:
-        stale_lock.say_where(owner)
-
-
 onsuccess:
     records.save()
 
 
 onerror:
+    prepared_records.correct(records.folder, list(PARAMS.file.prepare))
     records.save()

@@ -5,21 +5,29 @@
 Snakemake counts GPUs (`--resources gpu=4`) but does not say which one a job may use. Here every
 GPU has a lock; the command gets the first free one as CUDA_VISIBLE_DEVICES and holds its lock until
 it ends, however it ends. Without a GPU, or in a Slurm job with one GPU, it runs unchanged.
+
+A job that Snakemake started on this machine gets SIGTERM when Snakemake dies (kill -9): training
+saves and leaves, instead of going on where the next start wants to continue.
 """
 
+import ctypes
 import fcntl
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
-from dac.io.errors import UserError, exit_code_of
+from dac.io.environment import JOBS, SNAKEMAKE
+from dac.io.errors import Stopped, UserError, exit_code_of
 from dac.io.progress import say
 
 SECONDS_BETWEEN_TRIES = 1.0
+PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 def main() -> None:
@@ -30,6 +38,8 @@ def main() -> None:
     if not command:
         raise UserError("no command given; write `python -m dac.on_gpu COMMAND ...`")
     environment = dict(os.environ)
+    if snakemake := environment.get(SNAKEMAKE):
+        join_workflow(int(snakemake))
     job = environment.get("SLURM_JOB_ID")
     names = visible_gpus(environment)
     if names and not (job and len(names) == 1):  # Slurm has already assigned a single GPU
@@ -41,6 +51,32 @@ def main() -> None:
         os.execvpe(command[0], command, environment)
     except OSError as error:
         raise UserError(f"{command[0]} cannot be run ({error.strerror})") from None
+
+
+def join_workflow(snakemake: int) -> None:
+    """Let this process, and the command that it becomes, end with the Snakemake that started it.
+
+    The kernel sends the signal when the thread that started us ends. Snakemake's local executor
+    waits for a job in that very thread, so that it cannot end before the job.
+    """
+    is_child = os.getppid() == snakemake  # or a shell is in between
+    if is_child and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != snakemake and (is_child or not _exists(snakemake)):
+        # it died before the kernel was asked
+        raise Stopped(f"Snakemake (process {snakemake}) has ended; nothing was begun")
+    with suppress(OSError):  # not every file system has locks
+        jobs = os.open(JOBS, os.O_CREAT | os.O_RDWR)
+        os.set_inheritable(jobs, True)  # the next Snakemake waits for the command (stale_lock.py)
+        fcntl.flock(jobs, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def _exists(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
 
 
 def visible_gpus(environment: dict[str, str]) -> list[str]:

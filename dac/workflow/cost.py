@@ -12,13 +12,10 @@ from typing import Any
 
 from dac.config import (
     GRADIENT,
-    SHIPPED,
     STAGE_TARGETS,
     Backbone,
-    DacSettings,
     Forwards,
     MethodSettings,
-    OspSettings,
     Params,
     PretrainRun,
     Run,
@@ -49,27 +46,13 @@ def _passes(run: Run, epochs: range) -> tuple[Forwards, int]:
 
 
 def _count_passes(method: MethodSettings, epochs: range) -> tuple[Forwards, int]:
-    turns = sorted(turn for turn in _turns(method, epochs) if epochs.start < turn < epochs.stop)
+    turns = sorted({turn for turn in method.turns(epochs) if epochs.start < turn < epochs.stop})
     spans = list(pairwise((epochs.start, *turns, epochs.stop)))
     phases = [(method.phase(first), end - first) for first, end in spans]
     forwards = [(phase.forwards(), length) for phase, length in phases]
     labeled = sum(length * each.labeled for each, length in forwards)
     unlabeled = sum(length * each.unlabeled for each, length in forwards)
     return Forwards(labeled, unlabeled), sum(length * p.pool_passes for p, length in phases)
-
-
-def _turns(method: MethodSettings, epochs: range) -> set[int]:
-    """The epochs whose phase may differ from that of the epoch before.
-
-    Of methods that ship we know them, so that long training is planned as fast as short.
-    """
-    if type(method) not in SHIPPED.values():
-        return set(epochs)
-    turns = {1, *method.first_epochs().values()}  # at 0 there is nothing yet to score the pool by
-    if isinstance(method, OspSettings):
-        filters = range(method.pruning_epoch, epochs.stop, method.filter_every)
-        turns |= {*filters, *(epoch + 1 for epoch in filters)}
-    return turns | _turns(method.target, epochs) if isinstance(method, DacSettings) else turns
 
 
 def train_hours(params: Params, run: Run) -> float:

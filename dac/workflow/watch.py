@@ -81,8 +81,9 @@ class Training:
 
     def _name(self, key: Key) -> str:
         """The task is named where there is more than one."""
+        name = f"{key.method} seed {key.seed}"
         has_tasks = len({other.task for other in self.steps}) > 1
-        return f"{key.task} {key.method} seed {key.seed}"[0 if has_tasks else len(key.task) + 1 :]
+        return f"{key.task} {name}" if has_tasks else name
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
 """Several jobs, several GPUs, no scheduler: each job has one of its own while it lives."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,12 @@ SHOW = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
 HOLD = "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], flush=True); sys.stdin.read()"
 
 
+UNSET = ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "DAC_SNAKEMAKE")
+
+
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    inherited = {
-        k: v for k, v in os.environ.items() if k not in ("CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID")
-    }
+    inherited = {k: v for k, v in os.environ.items() if k not in UNSET}
     return inherited | {"TMPDIR": str(tmp_path)}
 
 
@@ -114,3 +117,83 @@ def test_a_bad_command_is_one_message(
         text=True,
     )
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+
+
+# --- the end of the Snakemake that started a job ------------------------------------------------
+
+JOB = """
+import os, signal, sys
+
+def save(number, frame):
+    print("saved", flush=True)
+    os._exit(75)
+
+signal.signal(signal.SIGTERM, save)
+print("ready", flush=True)
+sys.stdin.readline()
+print("alive", flush=True)
+"""
+PARENT = """
+import os, subprocess, sys, threading
+from dac.io import environment
+
+environment.apply(starts_jobs={is_main})
+command = [*{shell}, sys.executable, "-m", "dac.on_gpu", sys.executable, "-c", {job!r}]
+worker = threading.Thread(target=lambda: subprocess.Popen(command).wait())  # as Snakemake does
+worker.start()
+worker.join()
+"""
+IN_BETWEEN = ["sh", "-c", '"$@"; exit $?', "sh"]  # a shell that stays
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel's signal")
+@pytest.mark.parametrize(
+    ("is_main", "shell", "answer"),
+    [
+        (True, [], "saved"),
+        (False, [], "alive"),  # by hand (nohup ... &), or inside a Slurm job, which Slurm ends
+        (True, IN_BETWEEN, "alive"),  # the kernel would watch the shell
+    ],
+)
+def test_a_job_of_a_snakemake_that_is_killed_saves_and_leaves(
+    environment: dict[str, str], tmp_path: Path, is_main: bool, shell: list[str], answer: str
+) -> None:
+    inherited = {"DAC_SNAKEMAKE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    code, pipe = PARENT.format(is_main=is_main, shell=shell, job=JOB), subprocess.PIPE
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment | inherited,
+        stdin=pipe,
+        stdout=pipe,
+        text=True,
+    )
+    assert parent.stdout.readline() == "ready\n"
+    parent.kill()
+    parent.wait()
+    with suppress(BrokenPipeError):  # it has left already
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+    assert parent.stdout.readline() == f"{answer}\n"
+
+
+def test_a_job_whose_snakemake_is_already_dead_begins_nothing(environment: dict[str, str]) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    process = start(SHOW, environment, DAC_SNAKEMAKE=str(dead.pid))
+    out, error = process.communicate()
+    assert (process.returncode, out) == (75, "") and "has ended; nothing was begun" in error
+
+
+def test_a_job_holds_the_lock_that_the_next_snakemake_waits_for(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".snakemake").mkdir()
+    monkeypatch.chdir(tmp_path)
+    more = {"DAC_SNAKEMAKE": str(os.getpid()), "CUDA_VISIBLE_DEVICES": "0"}
+    job = start(HOLD, environment, **more)
+    job.stdout.readline()
+    with Path(".snakemake/dac-jobs").open("a") as jobs:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        job.communicate()
+        fcntl.flock(jobs, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -75,6 +76,8 @@ def _in_a_child(kind: str, numbers: list[int]) -> Iterator[Result]:
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     child = context.Process(target=_work, args=(kind, numbers, folder, theirs))
     child.start()
+    with suppress(OSError):  # whoever comes first, the child or we
+        os.setpgid(child.pid, child.pid)
     theirs.close()
     try:
         for number in numbers:
@@ -89,6 +92,8 @@ def _in_a_child(kind: str, numbers: list[int]) -> Iterator[Result]:
                 return
     finally:
         child.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # trainings that it has started, too
         child.join()
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -27,3 +27,10 @@ def test_what_the_user_has_set_stays() -> None:
     environment.apply()
     assert os.environ["MALLOC_TRIM_THRESHOLD_"] == "7"
     assert os.environ["MALLOC_MMAP_MAX_"] == "0"
+
+
+def test_jobs_know_the_snakemake_that_a_user_started_and_no_other() -> None:
+    environment.apply(starts_jobs=True)
+    assert os.environ["DAC_SNAKEMAKE"] == str(os.getpid())
+    environment.apply()  # inside a Slurm job, with the variables of the submit host
+    assert "DAC_SNAKEMAKE" not in os.environ

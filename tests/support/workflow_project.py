@@ -82,7 +82,10 @@ class Project:
         write(file, raw)
 
     def pause(self, at_step: int) -> None:
-        """Training waits before this step until `go_on`; a pause is no change of a parameter."""
+        """Training waits before this step until `go_on`, and leaves the file `paused`.
+
+        A pause is no change of a parameter.
+        """
         loop = self.folder / "dac" / "training" / "loop.py"
         if PAUSE not in loop.read_text():
             loop.write_text(loop.read_text() + PAUSE)
@@ -134,6 +137,7 @@ def learning_rate(settings: Train, step: int) -> float:
     from pathlib import Path
 
     while Path("pause").exists() and step >= int(Path("pause").read_text() or 0):
+        Path("paused").touch()
         time.sleep(0.05)
     return _true_rate(settings, step)
 """

@@ -174,6 +174,18 @@ class EveryThird(config.FixMatchSettings):
         return config.Phase(pool_passes=int(epoch % 3 == 0))
 
 
+@pytest.mark.parametrize("name", config.SHIPPED)
+def test_a_shipped_method_names_every_epoch_at_which_its_phase_changes(name: str) -> None:
+    entries = [e for e, found in PARAMS.file.methods.items() if found.method == name]
+    assert entries and "turns" in vars(config.SHIPPED[name]), "else every epoch is looked at"
+    for entry in entries:
+        method, epochs = PARAMS.run("cifar-6-60", entry, 1).method, range(1, 100)
+        turns = set(method.turns(epochs))
+        assert len(turns) < len(epochs)
+        for epoch in set(epochs) - turns:
+            assert method.phase(epoch) == method.phase(epoch - 1), (entry, epoch)
+
+
 def test_a_method_of_your_own_may_change_its_phase_in_any_epoch() -> None:
     values = PARAMS.run("cifar-6-60", "fixmatch", 1).method.model_dump()
     own = EveryThird(**values)

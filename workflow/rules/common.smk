@@ -2,20 +2,23 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
+from snakemake.logging import logger
 
 from dac.config import load, suites
 from dac.io import environment
 from dac.io.errors import UserError
 from dac.io.files import canonical_hash
-from dac.workflow import cost, stale_lock
+from dac.workflow import cost, prepared_records, request, stale_lock
 from dac.workflow.memory import Memory
 
-environment.apply()
-if workflow.is_main_process:
-    owner = stale_lock.take_over(Path(".snakemake/locks"), Path(".snakemake/dac-owner"))
+environment.apply(starts_jobs=workflow.is_main_process)
+if workflow.is_main_process and (executor := request.executor(sys.argv[1:])):
+    owner = stale_lock.take_over(Path(".snakemake"), is_local=executor == "local")
+    logger.addFilter(stale_lock.advise)
 records = Memory(
     folder=Path(".snakemake/metadata"),
     archive=Path("provenance/snakemake.tgz"),
@@ -33,6 +36,7 @@ try:
     # Not Snakemake's `configfile`, which reads the file before our checks and hangs on a bad one.
     RESULTS = suites.results(PARAMS, config.get("suite") and str(config["suite"]))
     records.restore()
+    prepared_records.correct(records.folder, list(PARAMS.file.prepare))
 except UserError as error:
     raise WorkflowError(str(error))
 

@@ -1,5 +1,6 @@
 """Settings that every method has."""
 
+from collections.abc import Collection
 from typing import Any, ClassVar, Self
 
 from pydantic import PrivateAttr
@@ -26,6 +27,8 @@ class MethodSettings(Section):
     def __pydantic_init_subclass__(cls, **more: Any) -> None:
         if taken := {"method", "name", "file"} & cls.model_fields.keys():
             raise TypeError(f"{cls.__name__} has the field {min(taken)!r}, a name that is taken")
+        if "phase" in vars(cls) and "turns" not in vars(cls):
+            cls.turns = MethodSettings.turns  # type: ignore[method-assign] # not its base's
 
     @property
     def method(self) -> str:
@@ -45,6 +48,11 @@ class MethodSettings(Section):
     def phase(self, epoch: int) -> Phase:
         """What every step of an epoch draws; methods with several phases look at `epoch`."""
         raise NotImplementedError
+
+    def turns(self, epochs: range) -> Collection[int]:
+        """The epochs whose phase may differ from that of the epoch before: any, unless a method
+        knows better, so that long training is planned as fast as short."""
+        return epochs
 
 
 class WithConfidence(MethodSettings):

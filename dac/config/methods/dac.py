@@ -1,5 +1,6 @@
 """Settings of DAC and of the objective that trains its target head."""
 
+from collections.abc import Collection
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, PrivateAttr
@@ -60,3 +61,6 @@ class DacSettings(MethodSettings):
         """All x, one weak and one strong view of u, and whatever the objective draws."""
         own = ViewCounts(labeled=self.labeled_views, weak=1, strong=1)
         return self.target.phase(epoch) | Phase(shared=own)
+
+    def turns(self, epochs: range) -> Collection[int]:
+        return self.target.turns(epochs)

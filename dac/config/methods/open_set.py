@@ -1,5 +1,6 @@
 """Settings of the open-set baselines (docs/protocol/baselines.md)."""
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 from dac.config.base import (
@@ -38,6 +39,9 @@ class MtcfSettings(MethodSettings):
         views = ViewCounts(labeled=1, weak=2)
         return Phase(apart=views, streams=joint, extra=Forwards(unlabeled=2))
 
+    def turns(self, epochs: range) -> Collection[int]:
+        return {self.warmup_epochs}
+
 
 class OpenMatchSettings(MethodSettings):
     start_epoch: FirstEpoch
@@ -55,6 +59,9 @@ class OpenMatchSettings(MethodSettings):
             streams=inliers if epoch >= self.start_epoch else {},
             pool_passes=int(epoch >= max(1, self.start_epoch)),
         )
+
+    def turns(self, epochs: range) -> Collection[int]:
+        return {self.start_epoch, max(1, self.start_epoch)}
 
 
 class SafeStudentSettings(MethodSettings):
@@ -83,6 +90,9 @@ class SafeStudentSettings(MethodSettings):
         }
         no_gradient = Forwards(unlabeled=-2)  # the teacher's pass over the weak view
         return Phase(shared=views, streams=streams, pool_passes=1, extra=no_gradient)
+
+    def turns(self, epochs: range) -> Collection[int]:
+        return {self.warmup_epochs}
 
 
 class OspSettings(MethodSettings):
@@ -113,17 +123,24 @@ class OspSettings(MethodSettings):
     def phase(self, epoch: int) -> Phase:
         rotated = {"rotated": Stream("labeled", weak=1)}
         three_more_turns = Forwards(labeled=3 * GRADIENT)
-        since = epoch - self.pruning_epoch
-        if since < 0:
+        if epoch < self.pruning_epoch:
             views = ViewCounts(labeled=self.labeled_views)
             return Phase(apart=views, streams=rotated, extra=three_more_turns)
         return Phase(
             apart=ViewCounts(labeled=self.labeled_views, weak=1, strong=1),
             streams=rotated,
             # The filter; the few outliers that fill the bank are not counted.
-            pool_passes=int(since % self.filter_every == 0),
+            pool_passes=int(epoch in self._filters(epoch + 1)),
             extra=three_more_turns,
         )
+
+    def turns(self, epochs: range) -> Collection[int]:
+        filters = self._filters(epochs.stop)
+        return {self.pruning_epoch, *filters, *(epoch + 1 for epoch in filters)}
+
+    def _filters(self, end: int) -> range:
+        """The epochs before `end` that select inliers and outliers."""
+        return range(self.pruning_epoch, end, self.filter_every)
 
 
 class SsbSettings(MethodSettings):
@@ -143,6 +160,9 @@ class SsbSettings(MethodSettings):
             return Phase(shared=ViewCounts(labeled=1, weak=1, strong=1), selectable=False)
         count = self.labeled_views
         return Phase(shared=ViewCounts(labeled=count, labeled_strong=count, weak=2, strong=1))
+
+    def turns(self, epochs: range) -> Collection[int]:
+        return {self.detector_epoch}
 
 
 class IOMatchSettings(MethodSettings):
@@ -164,6 +184,9 @@ class IOMatchSettings(MethodSettings):
             selectable=epoch >= self.open_start_epoch,  # the best one must have an open-set head
         )
 
+    def turns(self, epochs: range) -> Collection[int]:
+        return {self.open_start_epoch}
+
 
 class UAGregSettings(MethodSettings):
     lambda_u: NonNegative
@@ -183,3 +206,6 @@ class UAGregSettings(MethodSettings):
     def phase(self, epoch: int) -> Phase:
         views = ViewCounts(labeled=self.labeled_views, weak=1, strong=2)
         return Phase(shared=views, pool_passes=int(epoch >= 1))
+
+    def turns(self, epochs: range) -> Collection[int]:
+        return {1}

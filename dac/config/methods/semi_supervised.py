@@ -1,5 +1,6 @@
 """Settings of labeled-only training and of the semi-supervised methods."""
 
+from collections.abc import Collection
 from typing import Literal
 
 from dac.config.base import Few, FirstEpoch, NonNegative, Positive, Probability, Size
@@ -10,6 +11,9 @@ from dac.config.methods.phase import Forwards, Phase, ViewCounts
 class LabeledOnlySettings(WithConfidence):
     def phase(self, epoch: int) -> Phase:
         return Phase(shared=ViewCounts(labeled=self.labeled_views))
+
+    def turns(self, epochs: range) -> Collection[int]:
+        return ()
 
 
 class MixMatchSettings(WithConfidence):
@@ -29,6 +33,9 @@ class MixMatchSettings(WithConfidence):
         """Two weak views, labeled without a gradient and then mixed; none is encoded as it is."""
         return Phase(apart=ViewCounts(labeled=1, weak=2), extra=Forwards(unlabeled=2))
 
+    def turns(self, epochs: range) -> Collection[int]:
+        return ()
+
 
 class FixMatchSettings(WithConfidence):
     weighs_samples = True
@@ -42,6 +49,9 @@ class FixMatchSettings(WithConfidence):
 
     def phase(self, epoch: int) -> Phase:
         return Phase(shared=ViewCounts(labeled=self.labeled_views, weak=1, strong=1))
+
+    def turns(self, epochs: range) -> Collection[int]:
+        return ()
 
 
 class CoMatchSettings(WithConfidence):
@@ -70,6 +80,9 @@ class CoMatchSettings(WithConfidence):
     def phase(self, epoch: int) -> Phase:
         return Phase(shared=ViewCounts(labeled=self.labeled_views, weak=1, strong=2))
 
+    def turns(self, epochs: range) -> Collection[int]:
+        return ()
+
 
 class SimMatchSettings(WithConfidence):
     weighs_samples = True
@@ -96,6 +109,9 @@ class SimMatchSettings(WithConfidence):
         views = ViewCounts(labeled=self.labeled_views, weak=1, strong=1)
         return Phase(shared=views, extra=Forwards(labeled=self.bank == "averaged"))
 
+    def turns(self, epochs: range) -> Collection[int]:
+        return ()
+
 
 class SoftMatchSettings(WithConfidence):
     weighs_samples = True
@@ -108,3 +124,6 @@ class SoftMatchSettings(WithConfidence):
 
     def phase(self, epoch: int) -> Phase:
         return Phase(shared=ViewCounts(labeled=self.labeled_views, weak=1, strong=1))
+
+    def turns(self, epochs: range) -> Collection[int]:
+        return ()
