@@ -1,0 +1,163 @@
+"""Read tar (also compressed) and zip archives as one stream of members.
+
+Only opening, listing and reading an archive are guarded: what the readers raise there means that
+the archive is damaged, while an error anywhere else is ours and stays visible.
+"""
+
+import lzma
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from io import BufferedReader
+from pathlib import Path
+from typing import IO
+
+from dac.io.errors import UserError, reason
+from dac.io.files import CHUNK
+
+DAMAGED = (  # raised by the readers for files that are truncated, encrypted or malformed
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, RuntimeError, ValueError, LookupError, ArithmeticError, MemoryError),
+)
+NOTES = (  # long names and extended attributes, which tarfile reads into memory
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE),
+)
+LONGEST_NOTE = 1 << 20
+
+
+class Header(tarfile.TarInfo):
+    """Refuses notes that are too large to be genuine."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "Header":
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in NOTES and not 0 <= header.size <= LONGEST_NOTE:
+            raise tarfile.ReadError(f"{header.name!r} has a header of {header.size} bytes")
+        return header
+
+
+@dataclass(frozen=True)
+class Member:
+    header: tarfile.TarInfo
+    open: Callable[[], IO[bytes] | None]
+    archive: Path
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the content of a regular file."""
+        with _reading(self.archive):
+            source = self.open()
+        assert source is not None, f"{self.header.name} was checked to be a regular file"
+        with source:
+            while chunk := self._read(source):
+                yield chunk
+
+    def _read(self, source: IO[bytes]) -> bytes:
+        with _reading(self.archive):
+            return source.read(CHUNK)
+
+
+def is_archive(path: Path) -> bool:
+    with _file(path) as file:
+        return _open_tar(file) is not None or _is_zip(file)
+
+
+@contextmanager
+def members_of(archive: Path) -> Iterator[Iterator[Member]]:
+    """Open an archive; its members can be listed once, and read until the block ends."""
+    with _file(archive) as file:
+        if tar := _open_tar(file):
+            with tar:
+                yield _tar_members(tar, archive)
+        elif _is_zip(file):
+            with _reading(archive):
+                opened = zipfile.ZipFile(file)
+            with opened:
+                yield _zip_members(opened, archive)
+        else:
+            raise UserError(
+                f"{archive} is neither a tar nor a zip archive; delete it and download it again"
+            )
+
+
+def _file(path: Path) -> BufferedReader:
+    """Open a file and read a byte, so that no later error is about permissions or a folder."""
+    try:
+        file = path.open("rb")
+        file.peek(1)
+    except OSError as error:
+        raise UserError(
+            f"the archive {path} cannot be read ({reason(error)}); "
+            "fix that (check its permissions) and run the same command again"
+        ) from error
+    return file
+
+
+def _open_tar(file: BufferedReader) -> tarfile.TarFile | None:
+    """Unlike `tarfile.is_tarfile`, return None for a compressed file cut in its first block."""
+    try:
+        return tarfile.open(fileobj=file, tarinfo=Header)
+    except DAMAGED:
+        return None
+
+
+def _is_zip(file: BufferedReader) -> bool:
+    try:
+        return zipfile.is_zipfile(file)
+    except DAMAGED:  # a file in several parts
+        return False
+
+
+@contextmanager
+def _reading(archive: Path) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGED as error:
+        raise damaged(archive, str(error) or type(error).__name__) from error
+
+
+def damaged(archive: Path, why: str) -> UserError:
+    return UserError(f"{archive} is damaged or cut short ({why}); delete it and download it again")
+
+
+def _tar_members(tar: tarfile.TarFile, archive: Path) -> Iterator[Member]:
+    while True:
+        with _reading(archive):
+            entry = tar.next()
+        if entry is None:
+            break
+        yield Member(entry, partial(tar.extractfile, entry), archive)
+    with _reading(archive):
+        _read_to_end(tar)
+
+
+def _read_to_end(tar: tarfile.TarFile) -> None:
+    """Read what follows the members: tarfile does not, so it never verifies the checksum at the
+    end of a compressed file."""
+    while tar.fileobj is not None and tar.fileobj.read(CHUNK):
+        pass
+
+
+def _zip_members(opened: zipfile.ZipFile, archive: Path) -> Iterator[Member]:
+    for info in opened.infolist():
+        yield Member(_as_tar(info), partial(opened.open, info), archive)
+
+
+def _as_tar(info: zipfile.ZipInfo) -> tarfile.TarInfo:
+    """Return the header that the same member would have in a tar file, for the filter."""
+    header = tarfile.TarInfo(info.filename)
+    header.size = info.file_size
+    mode = stat.S_IFMT(info.external_attr >> 16)
+    if info.is_dir():
+        header.type = tarfile.DIRTYPE
+    elif stat.S_ISLNK(mode):
+        header.type = tarfile.SYMTYPE
+    elif mode not in (0, stat.S_IFREG):
+        header.type = tarfile.FIFOTYPE
+    return header
