@@ -30,6 +30,9 @@ NOTES = (  # long names and extended attributes, which tarfile reads into memory
     *(tarfile.XHDTYPE, tarfile.XGLTYPE),
 )
 LONGEST_NOTE = 1 << 20
+END_MARK = 2 * tarfile.BLOCKSIZE  # zero bytes, by POSIX; every format of GNU tar has them
+LONGEST_PADDING = 1 << 20  # after the mark; a record is 10 KB, with large tape blocks 1 MB
+BY_HAND = "unpack it yourself and give the folder that holds the files with --extracted"
 
 
 class Header(tarfile.TarInfo):
@@ -122,8 +125,9 @@ def _reading(archive: Path) -> Iterator[None]:
         raise damaged(archive, str(error) or type(error).__name__) from error
 
 
-def damaged(archive: Path, why: str) -> UserError:
-    return UserError(f"{archive} is damaged or cut short ({why}); delete it and download it again")
+def damaged(archive: Path, why: str, otherwise: str = "") -> UserError:
+    again = "delete it and download it again"
+    return UserError(f"{archive} is damaged or cut short ({why}); {again}{otherwise}")
 
 
 def _tar_members(tar: tarfile.TarFile, archive: Path) -> Iterator[Member]:
@@ -134,14 +138,29 @@ def _tar_members(tar: tarfile.TarFile, archive: Path) -> Iterator[Member]:
             break
         yield Member(entry, partial(tar.extractfile, entry), archive)
     with _reading(archive):
-        _read_to_end(tar)
+        fault = _end_fault(tar)
+    if fault:
+        raise damaged(archive, fault, f", or {BY_HAND}")
 
 
-def _read_to_end(tar: tarfile.TarFile) -> None:
-    """Read what follows the members: tarfile does not, so it never verifies the checksum at the
-    end of a compressed file."""
-    while tar.fileobj is not None and tar.fileobj.read(CHUNK):
-        pass
+def _end_fault(tar: tarfile.TarFile) -> str | None:
+    """Return what is wrong with the end of a tar; None if it has its end mark and nothing more.
+
+    tarfile takes a member with a damaged header for the end. It also stops before the checksum of a
+    compressed file, which only reading to the end verifies.
+    """
+    assert tar.fileobj is not None
+    tar.fileobj.seek(tar.offset)
+    tail = tar.fileobj.read(END_MARK + LONGEST_PADDING + 1)
+    mark, padding = tail[:END_MARK], tail[END_MARK:]
+    if mark != bytes(END_MARK):
+        found = "a damaged member" if any(mark) else f"only {len(mark)}"
+        return f"expected the end mark, {END_MARK} zero bytes, at byte {tar.offset}, found {found}"
+    if any(padding):
+        return f"there is data after the end mark at byte {tar.offset}"
+    if len(padding) > LONGEST_PADDING:
+        return f"there are more than {LONGEST_PADDING} bytes after the end mark"
+    return None
 
 
 def _zip_members(opened: zipfile.ZipFile, archive: Path) -> Iterator[Member]:

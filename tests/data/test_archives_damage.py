@@ -1,6 +1,5 @@
 """Damaged archives of every kind: one message that names the archive, never a traceback."""
 
-import errno
 import io
 import random
 import tarfile
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from dac.data import archives
 from dac.data.archive_members import is_archive
 from dac.data.archives import extract
 from dac.io.errors import UserError
@@ -193,38 +191,3 @@ def test_part_of_a_zip_in_several_files_is_no_archive(tmp_path: Path) -> None:
     locator = b"PK\6\7" + bytes(4) + bytes(8) + (2).to_bytes(4, "little")
     (tmp_path / "part").write_bytes(WHOLE["zip"][:-22] + locator + end)
     assert not is_archive(tmp_path / "part")
-
-
-# --- errors that are not damage -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("error", [ValueError, KeyError, RuntimeError, MemoryError, OSError])
-def test_an_error_of_our_own_is_not_called_damage(
-    tmp_path: Path, error: type[Exception], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: object) -> None:
-        raise error("a bug")
-
-    (tmp_path / "archive").write_bytes(WHOLE["tar"])
-    monkeypatch.setattr(archives, "_unpack", fail)
-    with pytest.raises(error, match="a bug"):
-        extract(tmp_path / "archive", tmp_path / "out")
-
-
-def test_an_archive_without_permission_is_not_called_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive, real = tmp_path / "archive", Path.open
-    archive.write_bytes(WHOLE["tar"])
-
-    def refuse(self: Path, *arguments: Any, **options: Any) -> Any:
-        if self == archive:  # as the kernel does for mode 000, unless one is root
-            raise PermissionError(errno.EACCES, "Permission denied", str(self))
-        return real(self, *arguments, **options)
-
-    monkeypatch.setattr(Path, "open", refuse)
-    message = r"archive cannot be read \(Permission denied\); fix that \(check its permissions\)"
-    with pytest.raises(UserError, match=message):
-        extract(archive, tmp_path / "out")
-    with pytest.raises(UserError, match=message):
-        is_archive(archive)
