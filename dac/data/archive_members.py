@@ -30,8 +30,11 @@ NOTES = (  # long names and extended attributes, which tarfile reads into memory
     *(tarfile.XHDTYPE, tarfile.XGLTYPE),
 )
 LONGEST_NOTE = 1 << 20
+MOST_GLOBAL_NOTES = 100  # they stay in memory; real archives have a comment or two
 END_MARK = 2 * tarfile.BLOCKSIZE  # zero bytes, by POSIX; every format of GNU tar has them
 LONGEST_PADDING = 1 << 20  # after the mark; a record is 10 KB, with large tape blocks 1 MB
+ZIP_END = struct.Struct("<10xH10x")  # the record at the end of a zip: the number of its members
+ZIP64_COUNT = 0xFFFF  # the number is in another record
 BY_HAND = "unpack it yourself and give the folder that holds the files with --extracted"
 
 
@@ -49,6 +52,8 @@ class Header(tarfile.TarInfo):
 @dataclass(frozen=True)
 class Member:
     header: tarfile.TarInfo
+    header_bytes: int
+    """Length of the header in the archive, with all notes that belong to it."""
     open: Callable[[], IO[bytes] | None]
     archive: Path
 
@@ -82,6 +87,7 @@ def members_of(archive: Path) -> Iterator[Iterator[Member]]:
             with _reading(archive):
                 opened = zipfile.ZipFile(file)
             with opened:
+                _check_count(opened, file, archive)
                 yield _zip_members(opened, archive)
         else:
             raise UserError(
@@ -131,12 +137,18 @@ def damaged(archive: Path, why: str, otherwise: str = "") -> UserError:
 
 
 def _tar_members(tar: tarfile.TarFile, archive: Path) -> Iterator[Member]:
+    end = 0
     while True:
         with _reading(archive):
             entry = tar.next()
         if entry is None:
             break
-        yield Member(entry, partial(tar.extractfile, entry), archive)
+        if len(tar.pax_headers) > MOST_GLOBAL_NOTES:
+            raise damaged(archive, f"it has more than {MOST_GLOBAL_NOTES} notes for all members")
+        yield Member(entry, entry.offset_data - end, partial(tar.extractfile, entry), archive)
+        entry.pax_headers = {}  # of no use any more; tarfile would keep them all in memory
+        entry.linkname = entry.uname = entry.gname = ""
+        end = tar.offset
     with _reading(archive):
         fault = _end_fault(tar)
     if fault:
@@ -163,9 +175,21 @@ def _end_fault(tar: tarfile.TarFile) -> str | None:
     return None
 
 
+def _check_count(opened: zipfile.ZipFile, file: BufferedReader, archive: Path) -> None:
+    """Compare the number of members with the one at the end of a zip, which zipfile does not: an
+    entry of the index with a wrong length swallows the next ones."""
+    start = max(0, file.seek(0, 2) - zipfile.ZIP_MAX_COMMENT - ZIP_END.size)
+    file.seek(start)
+    tail = file.read()
+    count = ZIP_END.unpack_from(tail, tail.rfind(b"PK\5\6"))[0]
+    found = len(opened.infolist())
+    if count not in (found % (1 << 16), ZIP64_COUNT):
+        raise damaged(archive, f"its index has {found} members, its end says {count}")
+
+
 def _zip_members(opened: zipfile.ZipFile, archive: Path) -> Iterator[Member]:
     for info in opened.infolist():
-        yield Member(_as_tar(info), partial(opened.open, info), archive)
+        yield Member(_as_tar(info), tarfile.BLOCKSIZE, partial(opened.open, info), archive)
 
 
 def _as_tar(info: zipfile.ZipInfo) -> tarfile.TarInfo:
@@ -173,7 +197,7 @@ def _as_tar(info: zipfile.ZipInfo) -> tarfile.TarInfo:
     header = tarfile.TarInfo(info.filename)
     header.size = info.file_size
     mode = stat.S_IFMT(info.external_attr >> 16)
-    if info.is_dir():
+    if info.filename.endswith("/"):  # is_dir() fails on an empty name
         header.type = tarfile.DIRTYPE
     elif stat.S_ISLNK(mode):
         header.type = tarfile.SYMTYPE

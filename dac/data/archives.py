@@ -1,8 +1,9 @@
 """Unpack .tar (also compressed) and .zip archives without trusting them.
 
 `tarfile.data_filter` checks every member, of zip files too, before anything is written. Whatever
-it would repair, or allow beyond plain files and folders, is refused, as are duplicate names and
-more bytes than the disk has free. Only names and bytes come out: no owners, modes or times.
+it would repair, or allow beyond plain files and folders, is refused, as are duplicate names,
+more bytes than the disk has free and more members than real archives have. Only names and bytes
+come out: no owners, modes or times.
 """
 
 import os
@@ -10,12 +11,14 @@ import tarfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from dac.data.archive_members import Member, members_of
+from dac.data.archive_members import Member, damaged, members_of
 from dac.io.disk import free_bytes, write_all, writing
 from dac.io.errors import UserError
 from dac.io.progress import MEGABYTES, Progress
 
 LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes; the second is the limit of most file systems
+MOST_MEMBERS = 2_000_000  # they take a gigabyte or two of memory, and a minute or two to list
+HEADERS_PER_BYTE = 2048  # bytes of headers per byte of the file; empty files in .tar.xz reach 415
 AGAIN = "nothing was unpacked. Delete the archive and download it from a source you trust"
 
 
@@ -36,19 +39,28 @@ def extract(archive: Path, folder: Path) -> None:
 def _checked(members: Iterable[Member], archive: Path, limit: int) -> dict[PurePosixPath, Member]:
     """Return every member by its path; refuse the whole archive if one is not acceptable."""
     found: dict[PurePosixPath, Member] = {}
-    total = 0
-    for member in members:
+    headers = total = 0
+    most_headers = HEADERS_PER_BYTE * archive.stat().st_size
+    for count, member in enumerate(members, start=1):
+        headers += member.header_bytes
+        if count > MOST_MEMBERS or headers > most_headers:
+            raise UserError(
+                f"{archive} has more than {count - 1:,} members, too many for its "
+                f"{archive.stat().st_size:,} bytes (a decompression bomb?); {AGAIN}"
+            )
         path = _admitted(member.header, archive)
         known = found.get(path)
         if known and not (known.header.isdir() and member.header.isdir()):
             raise _refused(archive, member.header.name, "appears twice")
         found[path] = member
-        total += member.header.size
+        total += member.header_bytes + member.header.size
         if total > limit:  # checked here, before an endless member is read
             raise UserError(
                 f"{archive} unpacks to more than the {limit / 1e6:,.1f} MB of free space; "
                 "free some space or give another --root"
             )
+    if not found:  # zipfile finds none in a file whose index was overwritten with zeros
+        raise damaged(archive, "it has no members")
     for path in found:
         if any(parent in found and found[parent].header.isreg() for parent in path.parents):
             raise _refused(archive, str(path), "is below a file")

@@ -1,4 +1,4 @@
-"""Reading an archive: its end, its permissions, and errors that are not its own."""
+"""Reading an archive: its end, bombs, permissions, and errors that are not its own."""
 
 import bz2
 import errno
@@ -79,6 +79,75 @@ def test_an_endless_end_is_refused_without_reading_it(
 ) -> None:
     content = compress(six_members(bytes(3 << 20)))
     assert_refused(content, tmp_path, "more than 1048576 bytes after the end mark")
+
+
+# --- decompression bombs --------------------------------------------------------------------------
+
+
+def header(name: str, kind: bytes = tarfile.DIRTYPE, size: int = 0) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize("compress", [bz2.compress, lzma.compress])
+def test_a_folder_that_is_repeated_without_end_is_refused_early(
+    tmp_path: Path, compress: Callable[[bytes], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, seen = compress(header("set") * 15_000 + bytes(1024)), []
+    real = tarfile.TarFile.next
+    monkeypatch.setattr(tarfile.TarFile, "next", lambda self: seen.append(1) or real(self))
+    assert_refused(content, tmp_path, "members, too many for its .* decompression bomb")
+    assert len(seen) < 5 * len(content) + 2, "read on"
+
+
+def test_notes_are_counted_as_headers(tmp_path: Path) -> None:
+    """A member with a note of a megabyte, again and again."""
+    note = b"1048576 comment=" + b"x" * (1048576 - 17) + b"\n"
+    assert len(note) == 1 << 20
+    member = header("note", tarfile.XHDTYPE, len(note)) + note + header("set")
+    assert_refused(bz2.compress(member * 5 + bytes(1024)), tmp_path, "decompression bomb")
+
+
+def test_headers_count_against_the_free_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "archive").write_bytes(header("set") * 10 + bytes(1024))
+    monkeypatch.setattr(archives, "free_bytes", lambda folder: 5119)
+    with pytest.raises(UserError, match=r"unpacks to more than the 0\.0 MB of free space"):
+        extract(tmp_path / "archive", tmp_path / "out")
+    monkeypatch.setattr(archives, "free_bytes", lambda folder: 5120)
+    extract(tmp_path / "archive", tmp_path / "out")
+
+
+@pytest.mark.parametrize("is_repeated", [True, False])
+def test_the_number_of_members_is_bounded(
+    tmp_path: Path, is_repeated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "MOST_MEMBERS", 10)
+    names = ["set" if is_repeated else f"set/{i}" for i in range(11)]
+    (tmp_path / "archive").write_bytes(b"".join(map(header, names[:10])) + bytes(1024))
+    extract(tmp_path / "archive", tmp_path / "good")
+    content = b"".join(map(header, names)) + bytes(1024)
+    assert_refused(content, tmp_path, "has more than 10 members")
+
+
+def test_notes_for_all_members_do_not_fill_the_memory(tmp_path: Path) -> None:
+    notes = b"".join(
+        header("note", tarfile.XGLTYPE, 12)
+        + (b"12 k%04d=v\n" % i).ljust(512, b"\0")
+        + header("set")
+        for i in range(101)
+    )
+    assert_refused(notes + bytes(1024), tmp_path, "more than 100 notes for all members")
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_many_empty_files_are_no_bomb(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    names = (header(f"set/{i:06}", tarfile.REGTYPE) for i in range(1000))
+    (tmp_path / "archive").write_bytes(compress(b"".join(names) + bytes(1024)))
+    extract(tmp_path / "archive", tmp_path / "out")
+    assert len(list((tmp_path / "out/set").iterdir())) == 1000
 
 
 # --- errors that are not damage -------------------------------------------------------------------
