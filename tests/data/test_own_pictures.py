@@ -3,8 +3,10 @@
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -145,6 +147,31 @@ def test_pictures_behind_links_are_used(tmp_path: Path, own: Own) -> None:
     assert {f"test/cow/{name}" for name in FAR} <= set(found.files("test"))
 
 
+def test_the_same_folder_twice_in_a_part_is_refused(tmp_path: Path, own: Own) -> None:
+    """Its pictures would be in the pool twice, or in two classes."""
+    (tmp_path / "mine/labeled/kitten").symlink_to("cat")
+    code, messages = own()
+    assert code == 2
+    mine = tmp_path / "mine/labeled"
+    assert f"{mine}/kitten is the same folder as {mine}/cat" in messages
+
+
+def test_every_folder_is_listed_once(
+    tmp_path: Path, own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = os.scandir, Counter[str]()
+
+    def scandir(path: Path) -> Any:
+        seen[str(path)] += 1
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert own()[0] == 0
+    listed = {path: n for path, n in seen.items() if path.startswith(f"{tmp_path}/mine/")}
+    folders = [path for path in (tmp_path / "mine").rglob("*") if path.is_dir()]
+    assert listed == {str(folder): 1 for folder in folders}
+
+
 def test_what_is_left_out_is_counted_and_named(tmp_path: Path, own: Own) -> None:
     others = ("unlabeled/.cache/0.jpg", "labeled/cat/._0.jpg", "notes.txt", "more/0.jpg")
     write_files(tmp_path / "mine", dict.fromkeys(others, jpeg(1)))
@@ -181,7 +208,7 @@ def link(target: str) -> Callable[[Path], None]:
         (socket, " is a socket, expected a file or a folder"),
         (link("/dev/zero"), " is a device, expected a file or a folder"),
         (link("gone"), " is a link to gone, which cannot be read (No such file"),
-        (link("../.."), ", which contains it"),
+        (link("../.."), " is the same folder as "),
     ],
 )
 def test_what_is_neither_file_nor_folder_is_named(
