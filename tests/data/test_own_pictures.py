@@ -17,7 +17,7 @@ from dac.config import DownloadSet
 from dac.data.decode import decode
 from dac.data.prepare import prepare
 from dac.data.prepared import load
-from dac.io.errors import exit_code_of
+from dac.io.errors import UserError, exit_code_of
 
 DATA = config.load(Path(__file__).parents[2] / "params.yaml").file.prepare["folder"]
 Own = Callable[[], tuple[int, str]]
@@ -63,6 +63,20 @@ def test_a_changed_picture_is_prepared_again(tmp_path: Path, own: Own) -> None:
     assert "prepared folder in" in own()[1]
     image = load(tmp_path, "folder").part("train").images[4]
     assert (image == decode(tmp_path / "mine/unlabeled/2024/0.jpg", 32)).all()
+
+
+def test_a_set_of_a_former_version_is_refused_at_once_and_prepared_again(
+    tmp_path: Path, own: Own
+) -> None:
+    """Its names are in train_files.txt: it would train, and fail only in evaluate."""
+    own()
+    meta = tmp_path / "prepared/folder/meta.json"
+    meta.write_text(meta.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(UserError, match=r"has the format 1, .* to prepare folder again"):
+        load(tmp_path, "folder")
+    code, messages = own()
+    assert code == 0 and "cannot be used" in messages
+    load(tmp_path, "folder").verify()
 
 
 def remove(*names: str) -> Callable[[Path], None]:
