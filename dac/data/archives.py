@@ -17,7 +17,7 @@ from dac.io.errors import UserError
 from dac.io.progress import MEGABYTES, Progress
 
 LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes; the second is the limit of most file systems
-MOST_MEMBERS = 2_000_000  # they take a gigabyte or two of memory, and a minute or two to list
+MOST_MEMBERS = 2_000_000  # listing them takes 3 GB of memory and a few minutes
 HEADERS_PER_BYTE = 2048  # bytes of headers per byte of the file; empty files in .tar.xz reach 415
 AGAIN = "nothing was unpacked. Delete the archive and download it from a source you trust"
 
