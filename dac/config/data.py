@@ -38,7 +38,7 @@ class Download(Section):
     timeout_seconds: Annotated[float, Field(gt=0, le=3600)]
     """A connection without an answer, or silent, for this long counts as dead."""
     slowest_kilobytes_per_second: NonNegative
-    """A connection that is slower, over `timeout_seconds`, counts as dead, too; 0: none is."""
+    """A connection that is slower than this over `timeout_seconds` is closed; 0 turns this off."""
     retries: Annotated[int, Field(ge=0, le=100)]
     """Further attempts per mirror after the first, each resuming where the last one stopped."""
     retry_wait_seconds: Annotated[float, Field(ge=0, le=3600)]

@@ -1,119 +1,66 @@
 """Unpack .tar (also compressed) and .zip archives without trusting them.
 
 `tarfile.data_filter` checks every member, of zip files too, before anything is written. Whatever
-it would repair, or allow beyond plain files and folders, is refused, as are duplicate names and
-more bytes than the disk has free. Only names and bytes come out: no owners, modes or times.
+it would repair, or allow beyond plain files and folders, is refused, as are duplicate names,
+more bytes than the disk has free and more members than real archives have. Only names and bytes
+come out: no owners, modes or times.
 """
 
-import lzma
 import os
-import stat
-import struct
 import tarfile
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import IO
 
+from dac.data.archive_members import Member, damaged, members_of
 from dac.io.disk import free_bytes, write_all, writing
 from dac.io.errors import UserError
-from dac.io.files import CHUNK
 from dac.io.progress import MEGABYTES, Progress
 
-Opened = tarfile.TarFile | zipfile.ZipFile
-DAMAGED = (  # raised by the readers for files that are truncated, encrypted or malformed
-    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
-    *(EOFError, OSError, RuntimeError, ValueError, LookupError, ArithmeticError, MemoryError),
-)
-NOTES = (  # long names and extended attributes, which tarfile reads into memory
-    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.SOLARIS_XHDTYPE),
-    *(tarfile.XHDTYPE, tarfile.XGLTYPE),
-)
-LONGEST_NOTE = 1 << 20
 LONGEST_NAME, LONGEST_PART = 1024, 255  # bytes; the second is the limit of most file systems
+MOST_MEMBERS = 2_000_000  # listing them takes 3 GB of memory and a few minutes
+HEADERS_PER_BYTE = 2048  # bytes of headers per byte of the file; empty files in .tar.xz reach 415
 AGAIN = "nothing was unpacked. Delete the archive and download it from a source you trust"
-
-
-class Header(tarfile.TarInfo):
-    """Refuses notes of a size that only damage or malice explains."""
-
-    @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "Header":
-        header = super().frombuf(buf, encoding, errors)
-        if header.type in NOTES and not 0 <= header.size <= LONGEST_NOTE:
-            raise tarfile.ReadError(f"{header.name!r} has a header of {header.size} bytes")
-        return header
-
-
-@dataclass(frozen=True)
-class Member:
-    header: tarfile.TarInfo
-    open: Callable[[], IO[bytes] | None]
 
 
 def extract(archive: Path, folder: Path) -> None:
     """Unpack into `folder`. Damage shows up only while reading, so give a temporary folder."""
-    if not is_archive(archive):
-        raise UserError(
-            f"{archive} is neither a tar nor a zip archive; delete it and download it again"
-        )
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    with _opened(archive) as opened:
-        targets = _checked(_members(opened), archive, free_bytes(folder))
+    with members_of(archive) as members:
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        targets = _checked(members, archive, free_bytes(folder))
         total = sum(member.header.size for member in targets.values())
         progress, done = Progress(f"extract {archive.name}", total, unit=MEGABYTES), 0
         for path, member in targets.items():
             _unpack(member, folder / path, archive)
             done += member.header.size
             progress.update(done)
-        _check_end(opened)
 
 
-def is_archive(path: Path) -> bool:
-    return _is_tar(path) or _is_zip(path)
-
-
-def _is_tar(path: Path) -> bool:
-    """Like `tarfile.is_tarfile`, which fails on a compressed file that ends in its first block."""
-    try:
-        with _open_tar(path):
-            return True
-    except DAMAGED:
-        return False
-
-
-def _open_tar(path: Path) -> tarfile.TarFile:
-    return tarfile.open(path, tarinfo=Header)
-
-
-def _is_zip(path: Path) -> bool:
-    try:
-        return zipfile.is_zipfile(path)
-    except DAMAGED:  # a file in several parts
-        return False
-
-
-def _checked(members: Iterator[Member], archive: Path, limit: int) -> dict[PurePosixPath, Member]:
+def _checked(members: Iterable[Member], archive: Path, limit: int) -> dict[PurePosixPath, Member]:
     """Return every member by its path; refuse the whole archive if one is not acceptable."""
     found: dict[PurePosixPath, Member] = {}
-    total = 0
-    for member in members:
+    headers = total = 0
+    most_headers = HEADERS_PER_BYTE * archive.stat().st_size
+    for count, member in enumerate(members, start=1):
+        headers += member.header_bytes
+        if count > MOST_MEMBERS or headers > most_headers:
+            raise UserError(
+                f"{archive} has more than {count - 1:,} members, too many for its "
+                f"{archive.stat().st_size:,} bytes (a decompression bomb?); {AGAIN}"
+            )
         path = _admitted(member.header, archive)
         known = found.get(path)
         if known and not (known.header.isdir() and member.header.isdir()):
             raise _refused(archive, member.header.name, "appears twice")
         found[path] = member
-        total += member.header.size
+        total += member.header_bytes + member.header.size
         if total > limit:  # checked here, before an endless member is read
             raise UserError(
                 f"{archive} unpacks to more than the {limit / 1e6:,.1f} MB of free space; "
                 "free some space or give another --root"
             )
+    if not found:  # zipfile finds none in a file whose index was overwritten with zeros
+        raise damaged(archive, "it has no members")
     for path in found:
         if any(parent in found and found[parent].header.isreg() for parent in path.parents):
             raise _refused(archive, str(path), "is below a file")
@@ -122,6 +69,8 @@ def _checked(members: Iterator[Member], archive: Path, limit: int) -> dict[PureP
 
 def _admitted(header: tarfile.TarInfo, archive: Path) -> PurePosixPath:
     """Return the path of a member that the filter accepts as it is."""
+    if not _is_encodable(header.name):  # the filter would fail on it
+        raise _refused(archive, header.name[:LONGEST_NAME], "has a name that no file can have")
     try:
         filtered = tarfile.data_filter(header, "/nowhere")
     except tarfile.FilterError as error:
@@ -139,6 +88,13 @@ def _admitted(header: tarfile.TarInfo, archive: Path) -> PurePosixPath:
     return path
 
 
+def _is_encodable(name: str) -> bool:
+    try:
+        return b"\0" not in os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+
+
 def _refused(archive: Path, name: str, why: str) -> UserError:
     return UserError(f"{archive}: member {name!r} {why}; {AGAIN}")
 
@@ -153,51 +109,8 @@ def _unpack(member: Member, target: Path, archive: Path) -> None:
         raise UserError(
             f"{archive} contains {member.header.name}, as does another archive of this set"
         )
-    source = member.open()
-    assert source is not None, f"{member.header.name} was checked to be a regular file"
     with writing(target):
         file = target.open("xb", buffering=0)
-    with file, source:
-        while chunk := source.read(CHUNK):
+    with file:
+        for chunk in member.chunks():
             write_all(file, chunk, target)
-
-
-def _check_end(opened: Opened) -> None:
-    """Read a tar to its end: the checksum of a compressed one stands there, where tarfile stops
-    before; zip files have one for every member."""
-    if isinstance(opened, tarfile.TarFile) and opened.fileobj is not None:
-        while opened.fileobj.read(CHUNK):
-            pass
-
-
-@contextmanager
-def _opened(archive: Path) -> Iterator[Opened]:
-    try:
-        with _open_tar(archive) if _is_tar(archive) else zipfile.ZipFile(archive) as opened:
-            yield opened
-    except DAMAGED as error:
-        reason = str(error) or type(error).__name__
-        raise UserError(
-            f"{archive} is damaged or cut short ({reason}); delete it and download it again"
-        ) from error
-
-
-def _members(opened: Opened) -> Iterator[Member]:
-    if isinstance(opened, tarfile.TarFile):
-        yield from (Member(entry, partial(opened.extractfile, entry)) for entry in opened)
-    else:
-        yield from (Member(_as_tar(i), partial(opened.open, i)) for i in opened.infolist())
-
-
-def _as_tar(info: zipfile.ZipInfo) -> tarfile.TarInfo:
-    """Return the header that the same member would have in a tar file, for the filter."""
-    header = tarfile.TarInfo(info.filename)
-    header.size = info.file_size
-    mode = stat.S_IFMT(info.external_attr >> 16)
-    if info.is_dir():
-        header.type = tarfile.DIRTYPE
-    elif stat.S_ISLNK(mode):
-        header.type = tarfile.SYMTYPE
-    elif mode not in (0, stat.S_IFREG):
-        header.type = tarfile.FIFOTYPE
-    return header

@@ -1,7 +1,8 @@
 """HTTP connections whose reads end in time.
 
-The timeout of a socket begins anew with every read: a byte a second, or `100 Continue` without end,
-would hold a connection open forever. Here every read gets only the time that its `Watch` has left.
+A socket's timeout starts over with every read, so a server that sends a byte per second, or
+`100 Continue` over and over, could keep a connection open forever. Here every read may only take
+the time left on its `Watch`.
 """
 
 import http.client
@@ -71,7 +72,8 @@ class _Handler(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
 
 
 class Response(http.client.HTTPResponse):
-    """Reads what `watch` leaves time for; who reads the body reports what arrived to `watch`."""
+    """Limits every read to the time left on `watch`. Callers report each chunk that they read with
+    `watch.arrived`."""
 
     def __init__(self, sock: Any, *arguments: Any, watch: Watch, **more: Any) -> None:
         super().__init__(sock, *arguments, **more)

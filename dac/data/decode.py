@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from dac.data.raw import shown
+from dac.data.listing import shown
 from dac.io.errors import reason
 
 Faults = list[str]

@@ -12,6 +12,7 @@ from typing import Any
 from dac.config import DownloadSet
 from dac.data import raw
 from dac.data.archives import extract
+from dac.data.listing import files_below
 from dac.data.sources import Sources, obtain
 from dac.io.disk import writing
 from dac.io.errors import UserError
@@ -132,7 +133,7 @@ def _from_copy(job: Job, beside: Path) -> dict[str, Any]:
     pairs = [(_place(job.extracted, name), Path(name)) for name in job.spec.files]
     for name in job.spec.counts:
         if place := raw.find(job.extracted, name):
-            pairs += [(place / file, Path(name) / file) for file in raw.files_below(place)]
+            pairs += [(place / file, Path(name) / file) for file in files_below(place)]
     progress = Progress(f"copy {job.name}", len(pairs))
     for done, (source, target) in enumerate(pairs, 1):
         _copy(source, beside / target)
@@ -168,7 +169,7 @@ def _trees(folder: Path, spec: DownloadSet) -> dict[str, str]:
     for name in spec.counts:
         place = raw.find(folder, name)
         assert place is not None, f"{name} was counted before"
-        files = raw.files_below(place)
+        files = files_below(place)
         found[name] = canonical_hash([(file, digest(place / file, "md5")) for file in files])
     return found
 

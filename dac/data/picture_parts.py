@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from dac.config import Data
-from dac.data import raw
 from dac.data.decode import Faults, decoded
+from dac.data.listing import files_below, reading
 from dac.data.prepared_writer import NewPart, NewSet
-from dac.data.raw import reading
 
 UNKNOWN = -1
 
@@ -28,7 +27,7 @@ class Row:
 
 def rows_below(folder: Path, name: str, label: int = UNKNOWN) -> list[Row]:
     """Return all files below `folder`, sorted by name."""
-    return [Row(f"{name}/{file}", folder / file, label) for file in raw.files_below(folder)]
+    return [Row(f"{name}/{file}", folder / file, label) for file in files_below(folder)]
 
 
 def class_folders(folder: Path) -> list[str]:

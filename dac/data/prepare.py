@@ -52,9 +52,9 @@ def _recipe(
     if name == "folder":
         if pictures is None:
             raise UserError(f"--data folder needs --pictures FOLDER; {own_pictures.LAYOUT}")
-        own_pictures.check(pictures)
-        source = own_pictures.fingerprint(pictures)
-        build = partial(own_pictures.own_pictures, pictures, data)
+        found = own_pictures.find(pictures)
+        source = own_pictures.fingerprint(found)
+        build = partial(own_pictures.own_pictures, found, data)
         return Recipe(settings | {"source": source}, build)
     folder = raw.check(root, name, spec)
     builds: dict[str, Callable[[], NewSet]] = {

@@ -3,12 +3,13 @@
 `<root>/prepared/<set>/` holds per part `<part>.npy` (uint8, N x 3 x H x W, can be memory-mapped),
 `<part>_labels.npy` (int64 original class ids, -1 where unknown) and, for sets made of picture
 files, `<part>_files.json` (a list of names; bytes that are not UTF-8 as Python's surrogateescape).
-`meta.json` describes them: a folder without it counts as empty. Written by
-`dac/data/prepared_writer.py`.
+`meta.json` describes them: a folder without it counts as empty. Its format is 1, and 2 for sets
+with file names. Written by `dac/data/prepared_writer.py`.
 """
 
 import json
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -22,6 +23,7 @@ from dac.io.errors import UserError, reason, remedy
 from dac.io.files import digest, read_json
 
 PartName = Literal["train", "test", "dev"]
+FORMAT, FORMAT_WITH_FILES = 1, 2  # sets with file names once had them in `<part>_files.txt`
 HASHED_UP_TO = (
     512 << 20
 )  # bytes; larger files are checked by size: reading 62 GB per run is too much
@@ -45,7 +47,7 @@ class _PartMeta(_Strict):
 
 
 class _Meta(_Strict):
-    format: Literal[1]
+    format: Literal[1, 2]
     name: str
     classes: list[str]
     labeled_count: int | None
@@ -182,11 +184,20 @@ def load(root: Path, name: str) -> Prepared:
             f"{path} is not a description of prepared data ({where}: {fault['msg']}); "
             f"delete it and run `{command(root, name)}`"
         ) from None
+    if meta.format != format_of(part.files is not None for part in meta.parts.values()):
+        raise UserError(
+            f"{path} has the format {meta.format}, of another version of dac; "
+            f"run `{command(root, name)}` to prepare {name} again"
+        )
     if meta.name != name:
         raise UserError(f"{path} describes {meta.name!r}, expected {name!r}; was the folder moved?")
     return Prepared(
         name, folder, tuple(meta.classes), meta.labeled_count, raw, arriving_of(folder, path)
     )
+
+
+def format_of(parts_have_files: Iterable[bool]) -> int:
+    return FORMAT_WITH_FILES if any(parts_have_files) else FORMAT
 
 
 def folder_of(root: Path, name: str) -> Path:

@@ -17,13 +17,12 @@ from typing import Any, BinaryIO, get_args
 
 import numpy as np
 
-from dac.data.prepared import PartName, arriving_of, folder_of, load
+from dac.data.prepared import PartName, arriving_of, folder_of, format_of, load
 from dac.io.disk import check_space, writing
 from dac.io.errors import UserError
 from dac.io.files import atomic, locked, read_json, refuse_special, sync_folder, write_json
 from dac.io.progress import Progress, say
 
-FORMAT = 1
 PARTIAL = ".set.partial"
 ENDINGS = (".npy", "_labels.npy", "_files.json")
 
@@ -79,7 +78,8 @@ def write(folder: Path, name: str, new: NewSet, recipe: dict[str, Any]) -> None:
         parts = {part: _write_part(partial, part, source) for part, source in new.parts.items()}
         if new.faults:
             raise UserError(_listed(new.faults))
-        meta = {"format": FORMAT, "name": name, "classes": list(new.classes), "parts": parts}
+        format = format_of(bool(part.files) for part in new.parts.values())
+        meta = {"format": format, "name": name, "classes": list(new.classes), "parts": parts}
         meta |= {"labeled_count": new.labeled_count, "recipe": recipe}
         write_json(partial / "meta.json", meta)
     except BaseException:

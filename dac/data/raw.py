@@ -4,22 +4,16 @@ Sets with published checksums are verified file by file, the others by the numbe
 each folder. `receipt.json` records where the files came from and their digests.
 """
 
-import os
-import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from dac.config import DownloadSet
+from dac.data.listing import files_below, listing
 from dac.io.errors import UserError, reason
-from dac.io.files import SPECIAL, canonical_hash, digest, read_json
+from dac.io.files import canonical_hash, digest, read_json
 
 LISTS = "filelist"  # published lists of files and labels, optional
 RECEIPT = "receipt.json"
-REPAIR = "repair or remove that, then run the same command again"
 
 
 def folder_of(root: Path, name: str) -> Path:
@@ -28,115 +22,6 @@ def folder_of(root: Path, name: str) -> Path:
 
 def command(root: Path, name: str) -> str:
     return f"python -m dac.download --data {name} --root {root}"
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What is below a folder; links are followed."""
-
-    files: list[str]
-    """Paths relative to the folder, sorted."""
-    hidden: list[str]
-    """Files and folders whose names have a leading dot: they are left out."""
-    faults: list[str]
-    """What cannot be read, or is neither a file nor a folder, and why."""
-
-
-def listing(folder: Path) -> Listing:
-    """List everything below `folder`; a folder that does not exist has nothing below it."""
-    entries = sorted(_walk(folder), key=itemgetter(0)) if _exists(folder) else []
-    return Listing(
-        files=[name for name, fault in entries if not fault and not _is_hidden(name)],
-        hidden=[name for name, fault in entries if not fault and _is_hidden(name)],
-        faults=[fault for _, fault in entries if fault],
-    )
-
-
-def files_below(folder: Path) -> list[str]:
-    """Return the sorted paths of all files below `folder`, without names with a leading dot."""
-    found = listing(folder)
-    if found.faults:
-        raise UserError(f"{first_of(found.faults)}; {REPAIR}")
-    return found.files
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn any OSError raised in the block into one message."""
-    try:
-        yield
-    except OSError as error:
-        raise UserError(f"{_unreadable(Path(error.filename or path), error)}; {REPAIR}") from error
-
-
-def first_of(items: Sequence[str], count: int = 3) -> str:
-    more = f"; and {len(items) - count} more" if len(items) > count else ""
-    return "; ".join(items[:count]) + more
-
-
-def shown(path: Path | str) -> str:
-    """Return a path as messages write it: quoted and escaped if it would break the line."""
-    return str(path) if str(path).isprintable() else ascii(str(path))
-
-
-def _walk(top: Path) -> Iterator[tuple[str, str | None]]:
-    """Yield name and fault of everything below `top` but folders that can be listed."""
-    waiting: list[tuple[Path, str, dict[tuple[int, int], Path]]] = [(top, "", {})]
-    while waiting:
-        folder, below, above = waiting.pop()  # above: the folders that led here, by inode
-        try:
-            status = folder.stat()
-            with os.scandir(folder) as found:
-                entries = list(found)
-        except OSError as error:
-            yield below, _unreadable(folder, error)
-            continue
-        here = (status.st_dev, status.st_ino)
-        if here in above:
-            yield below, f"{shown(folder)} is a link to {shown(above[here])}, which contains it"
-            continue
-        for entry in entries:
-            name = below + entry.name
-            if _is_hidden(name):
-                yield name, None
-            elif fault := _fault(entry):
-                yield name, fault
-            elif entry.is_dir():
-                waiting.append((Path(entry.path), f"{name}/", above | {here: folder}))
-            else:
-                yield name, None
-
-
-def _exists(folder: Path) -> bool:
-    try:
-        folder.lstat()
-    except FileNotFoundError:
-        return False
-    except OSError:  # something is there, or cannot be seen; the walk says why
-        pass
-    return True
-
-
-def _is_hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith(".")
-
-
-def _fault(entry: os.DirEntry[str]) -> str | None:
-    """Return why an entry is neither a file nor a folder; opening a pipe would wait forever."""
-    try:
-        if entry.is_dir() or entry.is_file():
-            return None
-        kind = SPECIAL.get(stat.S_IFMT(entry.stat().st_mode), "of no known kind")
-    except OSError as error:
-        return _unreadable(Path(entry.path), error)
-    return f"{shown(entry.path)} is {kind}, expected a file or a folder"
-
-
-def _unreadable(path: Path, error: OSError) -> str:
-    what = f"cannot be read ({reason(error)})"
-    with suppress(OSError):  # raised if it is no link
-        what = f"is a link to {shown(path.readlink())}, which {what}"
-    return f"{shown(path)} {what}"
 
 
 def find(folder: Path, name: str) -> Path | None:

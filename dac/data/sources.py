@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dac.config import Archive, Download, DownloadSet
-from dac.data.archives import is_archive
+from dac.data.archive_members import is_archive
 from dac.data.fetch import FetchError, Patience, fetch
 from dac.io.disk import writing
 from dac.io.errors import UserError

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dac.data.archives import extract, is_archive
+from dac.data.archive_members import is_archive
+from dac.data.archives import extract
 from dac.io.errors import UserError
 
 FILES = {"set/a.txt": b"first" * 50, "set/deep/b.bin": bytes(range(256)) * 8, "set/empty": b""}
@@ -176,7 +177,7 @@ def test_a_compressed_archive_with_a_wrong_middle_is_damaged(tmp_path: Path, kin
 def test_attributes_that_are_no_numbers_or_names_are_one_message(
     tmp_path: Path, pax: dict[str, str]
 ) -> None:
-    assert_refused(tar_of(pax), tmp_path, "damaged or cut short|neither a plain file")
+    assert_refused(tar_of(pax), tmp_path, "damaged or cut|neither a plain file|no file can have")
 
 
 @pytest.mark.parametrize("name", ["n" * 300, "\xe9" * 200, "/".join(["folder"] * 300)])
@@ -190,3 +191,36 @@ def test_part_of_a_zip_in_several_files_is_no_archive(tmp_path: Path) -> None:
     locator = b"PK\6\7" + bytes(4) + bytes(8) + (2).to_bytes(4, "little")
     (tmp_path / "part").write_bytes(WHOLE["zip"][:-22] + locator + end)
     assert not is_archive(tmp_path / "part")
+
+
+def test_a_zip_whose_index_is_gone_is_damaged(tmp_path: Path) -> None:
+    """zipfile reads an index of zeros as one without entries."""
+    start, end = WHOLE["zip"].index(b"PK\1\2"), WHOLE["zip"].index(b"PK\5\6") + 4
+    content = WHOLE["zip"][:start] + bytes(end - 4 - start) + b"PK\5\6" + bytes(18)
+    assert_refused(content, tmp_path, "it has no members")
+
+
+def test_a_member_of_a_zip_without_a_name_is_refused(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("x", b"content")
+    index = buffer.getvalue().index(b"PK\1\2")
+    content = bytearray(buffer.getvalue())
+    content[index + 28] = 0  # the length of the name
+    content[index + 30] = 1  # of what follows it
+    assert_refused(bytes(content), tmp_path, "has no name|damaged or cut short")
+
+
+@pytest.mark.parametrize("comment", [b"", b"a comment"])
+def test_members_of_a_zip_are_not_lost(tmp_path: Path, comment: bytes) -> None:
+    """One wrong byte in the length of an entry, and zipfile passes over the next."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.comment = comment
+        for i in range(4):
+            archive.writestr(f"set/{i}", b"content")
+    (tmp_path / "archive").write_bytes(buffer.getvalue())
+    extract(tmp_path / "archive", tmp_path / "good")
+    content = bytearray(buffer.getvalue())
+    content[content.index(b"PK\1\2") + 32] = 51  # length of its comment: one entry
+    assert_refused(bytes(content), tmp_path, "its index has 3 members, its end says 4")

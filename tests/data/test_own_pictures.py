@@ -3,8 +3,10 @@
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -15,7 +17,7 @@ from dac.config import DownloadSet
 from dac.data.decode import decode
 from dac.data.prepare import prepare
 from dac.data.prepared import load
-from dac.io.errors import exit_code_of
+from dac.io.errors import UserError, exit_code_of
 
 DATA = config.load(Path(__file__).parents[2] / "params.yaml").file.prepare["folder"]
 Own = Callable[[], tuple[int, str]]
@@ -61,6 +63,20 @@ def test_a_changed_picture_is_prepared_again(tmp_path: Path, own: Own) -> None:
     assert "prepared folder in" in own()[1]
     image = load(tmp_path, "folder").part("train").images[4]
     assert (image == decode(tmp_path / "mine/unlabeled/2024/0.jpg", 32)).all()
+
+
+def test_a_set_of_a_former_version_is_refused_at_once_and_prepared_again(
+    tmp_path: Path, own: Own
+) -> None:
+    """Its names are in train_files.txt: it would train, and fail only in evaluate."""
+    own()
+    meta = tmp_path / "prepared/folder/meta.json"
+    meta.write_text(meta.read_text().replace('"format": 2', '"format": 1'))
+    with pytest.raises(UserError, match=r"has the format 1, .* to prepare folder again"):
+        load(tmp_path, "folder")
+    code, messages = own()
+    assert code == 0 and "cannot be used" in messages
+    load(tmp_path, "folder").verify()
 
 
 def remove(*names: str) -> Callable[[Path], None]:
@@ -145,6 +161,31 @@ def test_pictures_behind_links_are_used(tmp_path: Path, own: Own) -> None:
     assert {f"test/cow/{name}" for name in FAR} <= set(found.files("test"))
 
 
+def test_the_same_folder_twice_in_a_part_is_refused(tmp_path: Path, own: Own) -> None:
+    """Its pictures would be in the pool twice, or in two classes."""
+    (tmp_path / "mine/labeled/kitten").symlink_to("cat")
+    code, messages = own()
+    assert code == 2
+    mine = tmp_path / "mine/labeled"
+    assert f"{mine}/kitten is the same folder as {mine}/cat" in messages
+
+
+def test_every_folder_is_listed_once(
+    tmp_path: Path, own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = os.scandir, Counter[str]()
+
+    def scandir(path: Path) -> Any:
+        seen[str(path)] += 1
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert own()[0] == 0
+    listed = {path: n for path, n in seen.items() if path.startswith(f"{tmp_path}/mine/")}
+    folders = [path for path in (tmp_path / "mine").rglob("*") if path.is_dir()]
+    assert listed == {str(folder): 1 for folder in folders}
+
+
 def test_what_is_left_out_is_counted_and_named(tmp_path: Path, own: Own) -> None:
     others = ("unlabeled/.cache/0.jpg", "labeled/cat/._0.jpg", "notes.txt", "more/0.jpg")
     write_files(tmp_path / "mine", dict.fromkeys(others, jpeg(1)))
@@ -181,7 +222,7 @@ def link(target: str) -> Callable[[Path], None]:
         (socket, " is a socket, expected a file or a folder"),
         (link("/dev/zero"), " is a device, expected a file or a folder"),
         (link("gone"), " is a link to gone, which cannot be read (No such file"),
-        (link("../.."), ", which contains it"),
+        (link("../.."), " is the same folder as "),
     ],
 )
 def test_what_is_neither_file_nor_folder_is_named(

@@ -85,7 +85,8 @@ def test_a_damaged_file_is_found_and_named(
     ("change", "message"),
     [
         (lambda meta: meta.pop("parts"), "parts: Field required"),
-        (lambda meta: meta.update(format=2), "format: Input should be 1"),
+        (lambda meta: meta.update(format=3), "format: Input should be 1 or 2"),
+        (lambda meta: meta.update(format=1), "has the format 1, of another version of dac; run"),
         (lambda meta: meta["parts"]["train"].update(count="4"), "parts.train.count"),
         (lambda meta: meta.update(name="cifar10"), "describes 'cifar10', expected 'digits'"),
     ],

@@ -99,6 +99,17 @@ def test_files_that_the_new_set_does_not_have_are_removed(tmp_path: Path) -> Non
     assert names_in(tmp_path) == FILES | {"lock", "meta.json", "notes.txt"}
 
 
+@pytest.mark.parametrize(("names", "format"), [((), 1), (("a", "b"), 2)])
+def test_only_sets_with_file_names_have_the_new_format(
+    tmp_path: Path, names: tuple[str, ...], format: int
+) -> None:
+    """The others must keep the bytes of their description: shipped results depend on them."""
+    with prepared_writer.held(tmp_path, "digits") as folder:
+        new = NewSet(("0", "1"), {"train": part(BEFORE, names)})
+        prepared_writer.write(folder, "digits", new, {})
+    assert load(tmp_path, "digits").meta["format"] == format
+
+
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     write(tmp_path, BEFORE)
     folder = tmp_path / "prepared/digits"
