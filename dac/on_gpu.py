@@ -10,7 +10,6 @@ A job that Snakemake started on this machine gets SIGTERM when Snakemake dies (k
 saves and leaves, instead of going on where the next start wants to continue.
 """
 
-import ctypes
 import fcntl
 import os
 import re
@@ -24,10 +23,10 @@ from pathlib import Path
 
 from dac.io.environment import JOBS, SNAKEMAKE
 from dac.io.errors import Stopped, UserError, exit_code_of
+from dac.io.parent import end_with_parent
 from dac.io.progress import say
 
 SECONDS_BETWEEN_TRIES = 1.0
-PR_SET_PDEATHSIG = 1  # of linux/prctl.h
 
 
 def main() -> None:
@@ -60,8 +59,8 @@ def join_workflow(snakemake: int) -> None:
     waits for a job in that very thread, so that it cannot end before the job.
     """
     is_child = os.getppid() == snakemake  # or a shell is in between
-    if is_child and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if is_child:
+        end_with_parent(signal.SIGTERM)
     if os.getppid() != snakemake and (is_child or not _exists(snakemake)):
         # it died before the kernel was asked
         raise Stopped(f"Snakemake (process {snakemake}) has ended; nothing was begun")

@@ -21,7 +21,6 @@ def main() -> None:
     from dac.config import Backbone, load
     from dac.config.arguments import command
     from dac.data import prepared
-    from dac.data.run_data import check_sides
     from dac.io.device import choose_device
     from dac.io.files import locked
     from dac.training.pretraining import pretrain
@@ -34,7 +33,7 @@ def main() -> None:
     run = load(options.params).pretrain(options.data, options.backbone)
     device = choose_device(options.device)
     data = prepared.load(options.root, options.data)
-    check_sides(data, run.data)
+    prepared.check_sides(data, run.data)
     with locked(options.out / "work", "run folder"):
         pretrain(run, data.part("train").images, options.out, device, stop)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dac.config import Data, DataName, DownloadSet
-from dac.data import own_pictures, prepared_writer, raw
+from dac.data import own_pictures, prepared, prepared_writer, raw
 from dac.data.cifar import cifar
 from dac.data.digits import digits
 from dac.data.picture_sets import imagenet30, semi_inat
@@ -32,6 +32,7 @@ def prepare(
 ) -> None:
     with prepared_writer.held(root, name) as folder:
         if _has_lost_its_source(root, name, pictures) and _is_current(root, name, None):
+            prepared.check_sides(prepared.load(root, name), data)
             why = "no --pictures given" if name == "folder" else "its source is gone"
             say(f"{folder} is prepared and intact; {why}, nothing to do")
             return

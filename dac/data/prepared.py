@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from dac.config import Data
 from dac.io.errors import UserError, reason, remedy
 from dac.io.files import digest, read_json
 
@@ -217,3 +218,17 @@ def command(root: Path, name: str) -> str:
 @cache
 def _digest_once(path: Path, modified: int) -> str:
     return digest(path)
+
+
+def check_sides(found: Prepared, asked: Data) -> None:
+    """Refuse images that were prepared for another `side` or `size`."""
+    made = {name: found.meta["recipe"].get(name) for name in ("side", "size")}
+    wanted = {"side": asked.side, "size": asked.size}
+    if made == wanted:
+        return
+    sides = [", ".join(f"{name} {value}" for name, value in one.items()) for one in (made, wanted)]
+    option = " --pictures FOLDER" if found.name == "folder" else ""
+    raise UserError(
+        f"{found.folder} was prepared with {sides[0]}, and the parameters ask for {sides[1]}; "
+        f"run `python -m dac.prepare --data {found.name}{option}` again"
+    )

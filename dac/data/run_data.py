@@ -9,7 +9,7 @@ from dac.augment import Policy
 from dac.config import Data, Run, Train
 from dac.data import prepared, split_file
 from dac.data.classes import relabel
-from dac.data.prepared import Part, Prepared
+from dac.data.prepared import Part
 from dac.data.split_check import Split
 from dac.io.errors import UserError
 
@@ -75,23 +75,9 @@ def policy(data: Data) -> Policy:
 def load_data(run: Run, root: Path) -> RunData:
     """Return the prepared images and the split of a run, both verified."""
     data = prepared.load(root, run.task.data)
-    check_sides(data, run.data)
+    prepared.check_sides(data, run.data)
     path = split_file.default_path(root, run.task_name, run.seed)
     chosen = split_file.load(path, run.task_name, run.task, run.seed, split_file.train_labels(data))
     names = tuple(data.classes[i] for i in chosen.known)
     found = run_data(chosen, data.part("train"), data.part(run.task.test_part), run.data, run.train)
     return replace(found, known_names=names)
-
-
-def check_sides(found: Prepared, asked: Data) -> None:
-    """Refuse images that were prepared for another `side` or `size`."""
-    made = {name: found.meta["recipe"].get(name) for name in ("side", "size")}
-    wanted = {"side": asked.side, "size": asked.size}
-    if made == wanted:
-        return
-    sides = [", ".join(f"{name} {value}" for name, value in one.items()) for one in (made, wanted)]
-    option = " --pictures FOLDER" if found.name == "folder" else ""
-    raise UserError(
-        f"{found.folder} was prepared with {sides[0]}, and the parameters ask for {sides[1]}; "
-        f"run `python -m dac.prepare --data {found.name}{option}` again"
-    )

@@ -7,6 +7,7 @@ text. Everything is Snakemake's work: started again after any interruption, it c
 """
 
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from dac.config import DEFAULT_PATH, Params, load, suites
 from dac.config.arguments import command
 from dac.config.suites import Key
 from dac.io.errors import RunFailed, exit_code_of
+from dac.io.parent import end_with_parent
 from dac.io.progress import Progress, say
 from dac.results.collect import collect
 from dac.results.formats import to_text
@@ -27,6 +29,7 @@ from dac.results.tables import compare, published
 SECONDS = 0.5  # between two looks at the logs
 TAIL = 25  # lines of the log that a failure shows
 STEP = re.compile(r" (\d+)/\d+ steps")
+FAILED = re.compile(r"^ +log: (\S+) \(check log file", re.MULTILINE)  # as Snakemake reports it
 MEANING = {
     "demo": (
         "closed: accuracy on the known digits. open: balanced accuracy with all unknown digits as "
@@ -109,7 +112,12 @@ def build(suite: str, training: Training, log: Path) -> None:
     if sum(done.values()) < total:
         say("preparing data and starting the first runs")
     with log.open("w") as file:
-        job = subprocess.Popen([*command, "--", "all", "runs", "report"], stdout=file, stderr=file)
+        job = subprocess.Popen(
+            [*command, "--", "all", "runs", "report"],
+            stdout=file,
+            stderr=file,
+            preexec_fn=_stop_with_us,
+        )
         try:
             while job.poll() is None and sum(done.values()) < total:
                 # A run that starts again has an empty log until it has resumed.
@@ -128,8 +136,23 @@ def build(suite: str, training: Training, log: Path) -> None:
         finally:
             job.terminate()  # does nothing to a process that has ended
     if job.returncode:
-        last = "\n".join(log.read_text().splitlines()[-TAIL:])
+        said = log.read_text()
+        last = "\n".join([*said.splitlines()[-TAIL:], *_reasons(said)])
         raise RunFailed(f"Snakemake ended with {job.returncode}; all it said is in {log}:\n{last}")
+
+
+def _stop_with_us() -> None:
+    """Snakemake stops its jobs as if Ctrl-C were pressed when this process dies (kill -9)."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    end_with_parent(signal.SIGINT)
+
+
+def _reasons(said: str) -> Iterator[str]:
+    """The last line of the log of every job that failed."""
+    for name in dict.fromkeys(FAILED.findall(said)):
+        with suppress(OSError):
+            lines = Path(name).read_text().splitlines() or ["(empty)"]
+            yield f"{name}: {lines[-1]}"
 
 
 def tables(params: Params, results: suites.SuiteResults) -> Iterator[str]:

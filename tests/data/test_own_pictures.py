@@ -56,6 +56,17 @@ def test_own_pictures_get_known_ids_first_and_unknown_ones_behind(tmp_path: Path
     assert (found.part("train").images[2] == decode(tmp_path / "mine/labeled/dog/0.jpg", 32)).all()
 
 
+def test_without_the_pictures_a_set_of_other_sides_is_refused_and_stays(
+    tmp_path: Path, own: Own
+) -> None:
+    own()
+    prepare(tmp_path, "folder", DATA, DownloadSet())
+    told = "with side 32, size 32, and .* ask for side 40, size 32; run .* FOLDER` again"
+    with pytest.raises(UserError, match=told):
+        prepare(tmp_path, "folder", DATA.model_copy(update={"side": 40}), DownloadSet())
+    assert load(tmp_path, "folder").part("train").images.shape == (7, 3, 32, 32)
+
+
 def test_a_changed_picture_is_prepared_again(tmp_path: Path, own: Own) -> None:
     own()
     assert "already prepared" in own()[1]

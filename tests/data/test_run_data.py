@@ -8,7 +8,7 @@ import toy
 from policies import DIGITS
 
 from dac.data import prepared
-from dac.data.run_data import RunData, check_sides, load_data
+from dac.data.run_data import RunData, load_data
 from dac.io.errors import UserError
 
 
@@ -23,7 +23,7 @@ def test_images_without_a_label_are_neither_known_nor_unknown() -> None:
 def test_images_that_were_prepared_for_other_sides_are_refused(root, tmp_path):
     params = toy.toy_params(tmp_path)
     run = params.run(toy.TASK, "dac", 1)
-    check_sides(prepared.load(root, "digits"), run.data)
+    prepared.check_sides(prepared.load(root, "digits"), run.data)
     for name in ("side", "size"):
         other = replace(run, data=run.data.model_copy(update={name: 20}))
         told = rf"with side 16, size 16, and .* ask for .*{name} 20.*--data digits` again"

@@ -1,11 +1,14 @@
 """`make demo`: a compact progress, a plain table at the end, and the log's name when it fails."""
 
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from fake_results import fake
+from waiting import wait_for
 
 from dac.config import load, suites
 from dac.config.suites import Key
@@ -61,6 +64,49 @@ def test_a_failure_names_the_log_and_shows_its_end(
     with pytest.raises(RunFailed, match=rf"(?s)ended with 3.*{log}.*the disk is full"):
         watch.build("demo", Training({KEY: 500}, tmp_path / "runs"), log)
     assert log.read_text().startswith("1\n2\n"), "all of it is kept"
+
+
+def test_a_failure_shows_what_the_failed_jobs_said_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, empty = "    log: lost.log (check log file(s)", "    log: empty.log (check log file(s)"
+    script = f"echo '    log: train.log (check log file(s)'; echo '{lost}'; echo '{empty}'; exit 1"
+    pretended(monkeypatch, tmp_path, script)
+    (tmp_path / "train.log").write_text("step 1\nthe loss is not finite\n")
+    (tmp_path / "empty.log").write_text("")
+    with pytest.raises(RunFailed) as caught:
+        watch.build("demo", Training({KEY: 500}, tmp_path / "runs"), tmp_path / "demo.log")
+    assert str(caught.value).splitlines()[-2:] == [
+        "train.log: the loss is not finite",
+        "empty.log: (empty)",
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's death")
+def test_snakemake_is_interrupted_when_its_watcher_is_killed(tmp_path: Path) -> None:
+    """Also as a background job of a shell, which ignores Ctrl-C."""
+    program = tmp_path / "snakemake"
+    program.write_text(
+        f"#!{sys.executable}\nimport time\n"
+        "open('started', 'w').close()\n"
+        "try:\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    open('interrupted', 'w').close()\n"
+    )
+    program.chmod(0o755)
+    code = f"""
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+from pathlib import Path
+from dac.workflow import watch
+sys.executable = {str(program)!r}
+watch.build("demo", watch.Training({{}}), Path("demo.log"))
+"""
+    own = os.environ | {"PYTHONPATH": str(TOP)}
+    watcher = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, env=own)
+    wait_for((tmp_path / "started").exists)
+    watcher.kill()
+    watcher.wait()
+    wait_for((tmp_path / "interrupted").exists)
 
 
 def test_snakemake_is_asked_for_the_suite_and_its_report(
