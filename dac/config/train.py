@@ -75,7 +75,9 @@ class Train(Section):
     log_every: Count
     initial: Literal["random", "simsiam"]
     """Initial weights of the backbone: random, or from the stage `pretrain`."""
-    precision: Literal["fp32", "bf16"]
+    precision: Literal["fp32", "tf32", "bf16"]
+    """Of convolutions and matrix products on a GPU: IEEE float32; TensorFloat-32; or bfloat16 by
+    autocast, except where losses need float32. On a CPU tf32 is fp32."""
     compile: bool
     """Whether to run `torch.compile` on the backbone."""
     workers: Few

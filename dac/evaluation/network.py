@@ -7,6 +7,7 @@ import torch
 
 from dac.config import Params, Run
 from dac.data.run_data import RunData, load_data
+from dac.io.device import set_precision
 from dac.io.errors import UserError
 from dac.methods.network import Network, build_network
 from dac.runs import checkpoint
@@ -69,4 +70,8 @@ def load_network(
             "again"
         )
     network.load_state_dict(left_out | state)
-    return network.to(device)
+    set_precision(run.train.precision)
+    network.to(device)
+    if device.type == "cuda":  # as in training
+        network.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return network

@@ -9,6 +9,7 @@ import torch
 
 from dac.config import Run
 from dac.data.run_data import RunData
+from dac.io.device import set_precision
 from dac.io.seeds import generators
 from dac.methods.network import build_network
 from dac.models.ema import Ema
@@ -37,6 +38,7 @@ def train(
     folder = RunFolder(out, run.identity() | sources)
     if folder.is_finished():
         return
+    set_precision(run.train.precision)
     refuse_too_large(needs_of_run(run, data, device), device)
     saved = folder.newest()
     state = start(run, data, device, pretrained if saved is None else None)
@@ -74,7 +76,7 @@ def start(
     if device.type == "cuda":
         network.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if run.train.compile:
-        torch.use_deterministic_algorithms(True, warn_only=True)  # the compiler reads it, too
+        torch.use_deterministic_algorithms(True)  # the compiler reads it, too
         network.backbone.compile()
     return MethodState(
         network=network,
