@@ -77,7 +77,7 @@ def _opened_beside(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 def refuse_special(path: Path) -> None:
     """Refuse a device, pipe or socket, in whose place a rename would put a regular file."""
     folder = os.path.realpath(path.parent)
-    kind = "among devices" if folder == "/dev" or folder.startswith("/proc/") else None
+    kind = "in a system folder" if folder == "/dev" or folder.startswith("/proc/") else None
     with suppress(OSError):  # nothing is there, or writing will say what is wrong
         kind = SPECIAL.get(stat.S_IFMT(path.stat().st_mode), kind)
     if kind is not None:
