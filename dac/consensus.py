@@ -71,7 +71,7 @@ class ScoreMemory(nn.Module):
     def update(self, index: Tensor, consensus: Tensor) -> Tensor:
         """Store the consensus of a batch and return its new scores."""
         self.consensus[index] = consensus.float()
-        self.visited[index] = True
+        self.visited.index_fill_(0, index, True)  # an assignment would wait for the device
         normalized = self.normalize(self.consensus[index])
         old = self.score[index]
         self.score[index] = self.momentum * old + (1 - self.momentum) * normalized  # Eq. (9)

@@ -115,7 +115,7 @@ class InlierHistory(nn.Module):
     def note(self, index: Tensor, value: Tensor, epoch: int) -> None:
         column = epoch % self.columns.shape[1]
         self.columns[index, column] = value
-        self.is_filled[index, column] = True
+        self.is_filled[:, column].index_fill_(0, index, True)  # an assignment would wait
 
     def mean(self) -> tuple[Tensor, Tensor]:
         """Return the mean of every image's entries, and whether it has any."""
