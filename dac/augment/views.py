@@ -102,9 +102,8 @@ def uniform(num_images: int, num_draws: int, generator: torch.Generator) -> Tens
 def normalize(views: Tensor, policy: Policy) -> Tensor:
     """Scale to [0, 1], subtract the mean and divide by the standard deviation of each channel."""
     scaled = views.float().div_(255)
-    for channel, (mean, std) in enumerate(zip(policy.mean, policy.std, strict=True)):
-        scaled[:, channel].sub_(mean).div_(std)
-    return scaled
+    mean, std = send(torch.tensor((policy.mean, policy.std)), views.device)[:, :, None, None]
+    return scaled.sub_(mean).div_(std)
 
 
 def apply_drawn_operations(views: Tensor, choice: Tensor, fraction: Tensor) -> Tensor:

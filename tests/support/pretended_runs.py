@@ -1,7 +1,6 @@
 """Steps of real training loops on a pretended CUDA device, one method at a time."""
 
 import dataclasses
-import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -103,17 +102,15 @@ def paper_step(method: str) -> StepLog:
     """A step of the last epoch with the paper's batches, without its backbone.
 
     Sums and momentum exist since the step before it. Pictures are tiny and DAC's bank is smaller,
-    in blocks that are smaller, too: neither changes what is launched.
+    which does not change what is launched.
     """
     run = PARAMS.run(TASK, method, 1)
     if hasattr(run.method, "bank_batches"):
         smaller = {"bank_batches": run.method.bank_batches // SMALLER}
         run = dataclasses.replace(run, method=run.method.model_copy(update=smaller))
-    distillation = importlib.import_module("dac.losses.distillation")
     begin = (run.train.epochs - 1) * run.train.steps_per_epoch + 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(network, "build_backbone", stand_in(network.build_backbone))
-        patch.setattr(distillation, "BANK_BLOCK", distillation.BANK_BLOCK // SMALLER)
         return first_steps(run, blank_data(tiny(policy(run.data))), 2, begin=begin)[-1]
 
 
