@@ -10,7 +10,7 @@ CASES ?= 5000
 SEED ?= 1
 CPU_JOB := MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456
 PYTEST := $(CPU_JOB) $(BIN)/python -m pytest
-ALONE := slurm or browser or sshd or fuzz
+LONG := slurm or browser or sshd or faults or fuzz
 
 .PHONY: help demo report plan test test-all fuzz lint format docs bench lock clean
 
@@ -18,7 +18,7 @@ help:
 	@echo "make demo      train four methods on handwritten digits and show a table (minutes, no network)"
 	@echo "make report    the demo's results, figures and provenance on one page, results/report.html"
 	@echo "make plan      what the whole paper costs: runs, jobs, GPU hours, disk"
-	@echo "make test      all tests that need no Slurm, browser or ssh server"
+	@echo "make test      all tests that need no Slurm, browser or ssh server and kill no build"
 	@echo "make test-all  the others; what this machine cannot run is skipped with a reason"
 	@echo "make fuzz      hostile inputs: make fuzz CASES=5000 SEED=1"
 	@echo "make lint      ruff, mypy, snakefmt and snakemake --lint"
@@ -36,10 +36,10 @@ plan: $(VENV)/.ready
 	@$(BIN)/python -m dac.plan --suite paper
 
 test: $(VENV)/.ready
-	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not ($(ALONE))"
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "not ($(LONG))"
 
 test-all: $(VENV)/.ready
-	$(PYTEST) -m "$(ALONE)" # one after the other: a machine has one Slurm
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "$(LONG)" # Slurm's are one file
 
 fuzz: $(VENV)/.ready
 	@$(CPU_JOB) PYTHONPATH=tests/support $(BIN)/python tests/fuzz/campaign.py --cases $(CASES) --seed $(SEED)

@@ -16,7 +16,7 @@ settings.load_profile("no-clock")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # The longest files first, so that no worker ends alone; the second one starts with a file that does
 # not wait for the project that test_dvc.py builds.
-FIRST = ("test_dvc.py", "test_resume.py", "test_dvc_faults.py", "test_workflow.py")
+FIRST = ("test_slurm.py", "test_dvc.py", "test_resume.py", "test_workflow.py")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -150,7 +150,7 @@ import toy; from toy_runs import PARAMS
 from dac.training.memory import needs_of_pretraining, needs_of_run
 from dac.data.run_data import load_data
 data = load_data(PARAMS.run("{TASK}", "dac", 1), Path("{root}"))
-for name in PARAMS.file.methods:
+for name in toy.METHODS:
     needs_of_run(PARAMS.run("{TASK}", name, 1), data, toy.CPU)
 needs_of_pretraining(PARAMS.pretrain("digits", "small-cnn"), data.train_images, toy.CPU)
 print("sympy" in sys.modules)

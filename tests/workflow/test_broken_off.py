@@ -13,7 +13,7 @@ from workflow_project import Project, variables
 
 from dac.workflow.stale_lock import ADVICE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 RUN = "runs/digits-6-30/fixmatch/seed1"
 PREPARED = "data/prepared/digits/meta.json"
 

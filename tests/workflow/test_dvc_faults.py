@@ -16,7 +16,7 @@ import pytest
 from dvc_project import UP_TO_DATE, DvcProject, damage, dvc_command, jobs
 from waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.faults, pytest.mark.slow]
 TABLE = "results/tables/toy.md"
 RUN = "runs/digits-6-30/dac/seed1"
 
