@@ -87,7 +87,12 @@ def members_of(archive: Path) -> Iterator[Iterator[Member]]:
             with _reading(archive):
                 opened = zipfile.ZipFile(file)
             with opened:
-                _check_count(opened, file, archive)
+                with _reading(archive):
+                    count = _count_at_the_end(file)
+                found = len(opened.infolist())
+                if count not in (found % (1 << 16), ZIP64_COUNT):
+                    what = f"its index has {found} members, its end says {count}"
+                    raise damaged(archive, what)
                 yield _zip_members(opened, archive)
         else:
             raise UserError(
@@ -175,16 +180,18 @@ def _end_fault(tar: tarfile.TarFile) -> str | None:
     return None
 
 
-def _check_count(opened: zipfile.ZipFile, file: BufferedReader, archive: Path) -> None:
-    """Compare the number of members with the one at the end of a zip, which zipfile does not: an
-    entry of the index with a wrong length swallows the next ones."""
+def _count_at_the_end(file: BufferedReader) -> int:
+    """The number of members as a zip's end has it, which zipfile does not compare: an entry of the
+    index with a wrong length swallows the next ones."""
     start = max(0, file.seek(0, 2) - zipfile.ZIP_MAX_COMMENT - ZIP_END.size)
     file.seek(start)
     tail = file.read()
-    count = ZIP_END.unpack_from(tail, tail.rfind(b"PK\5\6"))[0]
-    found = len(opened.infolist())
-    if count not in (found % (1 << 16), ZIP64_COUNT):
-        raise damaged(archive, f"its index has {found} members, its end says {count}")
+    without_comment = len(tail) - ZIP_END.size
+    is_there = tail[without_comment:].startswith(b"PK\5\6") and tail.endswith(b"\0\0")
+    count: int = ZIP_END.unpack_from(tail, without_comment if is_there else tail.rfind(b"PK\5\6"))[
+        0
+    ]
+    return count
 
 
 def _zip_members(opened: zipfile.ZipFile, archive: Path) -> Iterator[Member]:

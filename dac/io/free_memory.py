@@ -13,17 +13,17 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def free_ram(root: Path = Path("/")) -> int | None:
-    """What Linux considers available, swap included, and no more than a control group allows."""
+    """What Linux considers available and no more than a control group allows, swap included."""
     lines = [line.split() for line in _text(root / "proc/meminfo").splitlines()]
     kilobytes = {words[0]: int(words[1]) for words in lines if len(words) == 3}
     if "MemAvailable:" not in kilobytes:
         return None
-    free = 1024 * (kilobytes["MemAvailable:"] + kilobytes.get("SwapFree:", 0))
-    return min([free, *_limits(root)])
+    swap = 1024 * kilobytes.get("SwapFree:", 0)
+    return min([1024 * kilobytes["MemAvailable:"] + swap, *_limits(root, swap)])
 
 
-def _limits(root: Path) -> list[int]:
-    """What the control groups of this process, and those above them, still allow."""
+def _limits(root: Path, swap: int) -> list[int]:
+    """What the control groups of this process, and those above them, still allow at most."""
     found = []
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, group = line.split(":", 2)
@@ -32,17 +32,24 @@ def _limits(root: Path) -> list[int]:
             top, limit, used = top / "memory", "memory.limit_in_bytes", "total_rss"
         if not controllers or "memory" in controllers.split(","):
             folder = top / group.lstrip("/")
-            above = [one for one in (folder, *folder.parents) if one.is_relative_to(top)]
-            found += [_left(_text(one / limit), _text(one / "memory.stat"), used) for one in above]
-    return [left for left in found if left is not None]
+            for one in [one for one in (folder, *folder.parents) if one.is_relative_to(top)]:
+                if (memory := _number(one / limit)) is not None:
+                    most = _number(one / "memory.swap.max")  # version 2 only
+                    in_use = _statistics(one).get(used, 0)  # caches of files give way
+                    left = max(0, memory - in_use)
+                    found.append(left + (swap if most is None else min(swap, most)))
+    return found
 
 
-def _left(limit: str, statistics: str, used: str) -> int | None:
-    """The limit of one group without what is used there; caches of files give way."""
-    if not limit.strip().isdigit():  # none, or "max"
-        return None
-    entries = dict(line.split() for line in statistics.splitlines() if len(line.split()) == 2)
-    return max(0, int(limit) - int(entries.get(used, 0)))
+def _number(path: Path) -> int | None:
+    """The number in a file; None for another word ("max"), or no file."""
+    text = _text(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _statistics(group: Path) -> dict[str, int]:
+    lines = [line.split() for line in _text(group / "memory.stat").splitlines()]
+    return {words[0]: int(words[1]) for words in lines if len(words) == 2}
 
 
 def _text(path: Path) -> str:

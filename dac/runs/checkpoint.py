@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dac.io.errors import UserError, reason, remedy
+from dac.io.errors import BAD_PLACE, UserError, reason, remedy
 from dac.io.files import regular, remove_leftovers, write_bytes
 from dac.io.progress import say
 
@@ -107,7 +107,9 @@ def saved(folder: Path) -> list[Path]:
 
 
 def newest(folder: Path) -> dict[str, Any] | None:
-    """The newest intact checkpoint, or None. Damaged ones are reported and set aside."""
+    """The newest intact checkpoint, or None. Damaged ones are reported and set aside; one that the
+    system does not let us read may be whole, and training never starts over because of it."""
+    refused = None
     for path in saved(folder):
         match = NAME.fullmatch(path.name)
         try:
@@ -116,7 +118,14 @@ def newest(folder: Path) -> dict[str, Any] | None:
             fault = "content and name disagree"
         except OSError as error:
             fault = reason(error)
+            if error.errno is not None and error.errno not in BAD_PLACE:
+                advice = remedy(error, "")
+                refused = refused or f"checkpoint {path} cannot be read ({fault}); {advice}"
+                say(f"checkpoint {path} cannot be read ({fault}); trying the one before")
+                continue
         say(f"checkpoint {path} is damaged ({fault}); {_set_aside(path)}; trying the one before")
+    if refused is not None:
+        raise UserError(refused)
     return None
 
 

@@ -30,6 +30,7 @@ from dac.training.batches import views_of_step
 
 FLOAT, INDEX = 4, 8  # bytes of a number in a view, of an image's position
 LARGER_GPU = "use a GPU with more memory"
+MEASURED_SIDE = 64
 SMALLER_BATCH = "lower train.batch or train.mu"
 
 
@@ -106,11 +107,16 @@ def _at_once(run: Run, data: RunData, phases: Sequence[Phase]) -> list[Need]:
 
 
 def kept_per_image(backbone: Backbone, side: int) -> int:
-    """Bytes that the backbone keeps of every image for the backward pass, in float32."""
+    """Bytes that the backbone keeps of every image for the backward pass, in float32.
+
+    Measured with small images: larger ones keep more by their area, and must not fill the memory
+    that is asked about.
+    """
     with seeded(torch.Generator()):
         network = build_backbone(backbone)
-    two, three = (_kept_bytes(network, torch.zeros(count, 3, side, side)) for count in (2, 3))
-    return three - two  # without what does not grow with the batch
+    small = min(side, MEASURED_SIDE)
+    two, three = (_kept_bytes(network, torch.zeros(count, 3, small, small)) for count in (2, 3))
+    return (three - two) * side**2 // small**2  # without what does not grow with the batch
 
 
 def _kept_bytes(network: nn.Module, images: Tensor) -> int:

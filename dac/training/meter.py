@@ -29,14 +29,16 @@ class Meter:
             self._stack(tuple(terms), values)
         sums, first_bad = self.stacked
         sums += values
-        bad = torch.where(values.isfinite(), torch.inf, float(step))
-        torch.minimum(first_bad, bad, out=first_bad)
+        first_bad.copy_(torch.where(values.isfinite(), first_bad, first_bad.clamp(max=step)))
         for name in self.names:
             self.counts[name] += 1
 
     def _stack(self, names: tuple[str, ...], values: Tensor) -> None:
         """Continue in tensors of all terms, of which the entries by name are views."""
-        none, never = torch.zeros_like(values[0]), torch.full_like(values[0], torch.inf)
+        none, never = (
+            torch.zeros_like(values[0]),
+            values.new_full((), torch.inf, dtype=torch.float64),
+        )
         sums = torch.stack([self.sums.get(name, none) for name in names])
         first_bad = torch.stack([self.first_bad.get(name, never) for name in names])
         self.sums |= dict(zip(names, sums.unbind(), strict=True))

@@ -15,6 +15,7 @@ from dac.augment.simsiam import view
 from dac.config import Pretrain, PretrainRun
 from dac.data.images import Images
 from dac.data.run_data import policy
+from dac.io.device import set_precision
 from dac.io.errors import UserError
 from dac.io.progress import Progress, say
 from dac.io.seeds import generator, seeded
@@ -42,6 +43,7 @@ def pretrain(
     folder = RunFolder(out, run.identity())
     if folder.is_finished():
         return
+    set_precision("fp32")
     refuse_too_large(needs_of_pretraining(run, images, device), device)
     batches = all_images(images, run, device)
     steps = run.settings.epochs * batches.steps_per_epoch

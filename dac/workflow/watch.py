@@ -142,9 +142,9 @@ def build(suite: str, training: Training, log: Path) -> None:
 
 
 def _stop_with_us() -> None:
-    """Snakemake stops its jobs as if Ctrl-C were pressed when this process dies (kill -9)."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    end_with_parent(signal.SIGINT)
+    """Snakemake dies with this process (kill -9), and its trainings, which save, with it: at a
+    gentler signal it would wait for them."""
+    end_with_parent(signal.SIGKILL)
 
 
 def _reasons(said: str) -> Iterator[str]:

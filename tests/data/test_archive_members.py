@@ -6,6 +6,7 @@ import gzip
 import io
 import lzma
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from dac.data import archives
-from dac.data.archive_members import is_archive
+from dac.data.archive_members import is_archive, members_of
 from dac.data.archives import extract
 from dac.io.errors import UserError
 
@@ -183,3 +184,14 @@ def test_an_archive_without_permission_is_not_called_broken(
         extract(archive, tmp_path / "out")
     with pytest.raises(UserError, match=message):
         is_archive(archive)
+
+
+def test_an_end_record_whose_fields_look_like_its_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "set.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x.txt", "x")
+    content = bytearray(path.read_bytes())
+    content[-18:-14] = b"PK\5\6"  # the numbers of disks, which nobody reads
+    path.write_bytes(content)
+    with members_of(path) as members:
+        assert len(list(members)) == 1

@@ -6,6 +6,8 @@ import toy
 
 from dac.io.free_memory import free_memory, free_ram
 
+SWAP = 1024  # bytes: SwapFree below
+
 
 def machine(folder, available_kb, groups="", limits=None):
     """The files of /proc and /sys that say how much memory there is."""
@@ -28,8 +30,8 @@ def test_without_limits_it_is_what_linux_calls_available(tmp_path):
 @pytest.mark.parametrize(
     ("groups", "limits", "free"),
     [
-        ("0::/job\n", {"sys/fs/cgroup/job/memory.max": "5000\n"}, 5000),
-        ("0::/slurm/job\n", {"sys/fs/cgroup/slurm/memory.max": "6000\n"}, 6000),
+        ("0::/job\n", {"sys/fs/cgroup/job/memory.max": "5000\n"}, 5000 + SWAP),
+        ("0::/slurm/job\n", {"sys/fs/cgroup/slurm/memory.max": "6000\n"}, 6000 + SWAP),
         ("0::/job\n", {"sys/fs/cgroup/job/memory.max": "max\n"}, 1001 * 1024),
         (
             "0::/job\n",
@@ -37,9 +39,17 @@ def test_without_limits_it_is_what_linux_calls_available(tmp_path):
                 "sys/fs/cgroup/job/memory.max": "5000\n",
                 "sys/fs/cgroup/job/memory.stat": "anon 1500\nfile 3000\n",
             },
-            3500,
+            3500 + SWAP,
         ),
-        ("0::/elsewhere\n", {"sys/fs/cgroup/memory.max": "7000\n"}, 7000),  # in a container
+        (
+            "0::/job\n",
+            {
+                "sys/fs/cgroup/job/memory.max": "5000\n",
+                "sys/fs/cgroup/job/memory.swap.max": "100\n",
+            },
+            5100,
+        ),
+        ("0::/elsewhere\n", {"sys/fs/cgroup/memory.max": "7000\n"}, 7000 + SWAP),  # in a container
         (
             "4:cpu,memory:/job\n3:pids:/other\n",
             {
@@ -48,7 +58,7 @@ def test_without_limits_it_is_what_linux_calls_available(tmp_path):
                 "sys/fs/cgroup/memory/memory.stat": "rss 1\ntotal_rss 500\n",
                 "sys/fs/cgroup/memory/other/memory.limit_in_bytes": "1\n",
             },
-            7500,
+            7500 + SWAP,
         ),
     ],
 )

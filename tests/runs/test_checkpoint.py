@@ -156,7 +156,25 @@ def test_one_that_may_not_be_read_is_passed_over(
     monkeypatch.setattr(Path, "read_bytes", denied)
     found = checkpoint.newest(tmp_path)
     assert found is not None and found["step"] == 1
-    assert f"{newer} is damaged (Permission denied); set aside" in capsys.readouterr().err
+    told = f"{newer} cannot be read (Permission denied); trying the one before"
+    assert told in capsys.readouterr().err and newer.exists(), "it may be whole"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
+def test_a_disk_that_fails_for_a_moment_does_not_start_training_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    for step in (1, 2):
+        checkpoint.save(tmp_path, step, state(step))
+
+    def fails(path: Path) -> bytes:
+        raise OSError(number, os.strerror(number), str(path))
+
+    with monkeypatch.context() as moment:
+        moment.setattr(Path, "read_bytes", fails)
+        with pytest.raises(UserError, match=r"last-000000002-.* cannot be read .*and run the same"):
+            checkpoint.newest(tmp_path)
+    assert step_of_newest(tmp_path) == 2
 
 
 def test_what_a_killed_save_left_goes_with_the_next_one(tmp_path: Path) -> None:

@@ -10,10 +10,12 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tiny_sets import jpeg, write_files
 from workflow_project import TOP, WHOLE, Project, executed
 
 from dac import config
-from dac.config import suites
+from dac.config import DownloadSet, suites
+from dac.data.prepare import prepare
 from dac.workflow import cost
 
 pytestmark = pytest.mark.slow
@@ -202,6 +204,24 @@ def test_wrong_requests_are_told_in_one_message(
 ) -> None:
     said = finished.snakemake("-n", *options, check=False)
     assert message in said and "Traceback (most recent call last)" not in said
+
+
+def test_own_pictures_of_other_sides_are_told_before_a_finished_run_is_removed(
+    project: Project,
+) -> None:
+    """They are prepared by hand, so Snakemake has no record that could tell it."""
+    run = "runs/folder/labeled-only/seed1/metrics.json"
+    project.change("tasks", "folder", value={"data": "folder", "known_rule": "all"})
+    own = {
+        f"{part}/{i}.jpg": jpeg(i) for i, part in enumerate(("labeled/a", "labeled/b", "test/a"))
+    }
+    pictures = write_files(project.folder / "mine", own | {"unlabeled/x.jpg": jpeg(9)})
+    settings = config.load(project.folder / "params.yaml").file.prepare["folder"]
+    prepare(project.folder / "data", "folder", settings, DownloadSet(), pictures)
+    assert project.planned(run) == {"split": 1, "train": 1, "evaluate": 1}
+    project.change("prepare", "folder", "side", value=40)
+    said = project.snakemake("-n", run, check=False)
+    assert "data/prepared/folder was prepared with side 32, size 32, and the parameters ask" in said
 
 
 def test_faults_of_the_parameter_file_are_told(project: Project) -> None:

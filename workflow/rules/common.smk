@@ -36,7 +36,8 @@ try:
     # Not Snakemake's `configfile`, which reads the file before our checks and hangs on a bad one.
     RESULTS = suites.results(PARAMS, config.get("suite") and str(config["suite"]))
     records.restore()
-    prepared_records.correct(records.folder, list(PARAMS.file.prepare))
+    if workflow.is_main_process:  # not in a job, beside the Snakemake that records it
+        prepared_records.correct(records.folder, list(PARAMS.file.prepare))
 except UserError as error:
     raise WorkflowError(str(error))
 
@@ -74,7 +75,21 @@ def data_of(wildcards):
 
 
 def prepared(wildcards):
-    return f"data/prepared/{data_of(wildcards)}/meta.json"
+    name = data_of(wildcards)
+    path = Path("data/prepared", name, "meta.json")
+    if name == "folder" and path.exists():
+        check_own_pictures()
+    return str(path)
+
+
+def check_own_pictures():
+    """They are prepared by hand, which Snakemake does not know: it would remove finished runs first."""
+    from dac.data.prepared import check_sides, load as load_prepared
+
+    try:
+        check_sides(load_prepared(Path("data"), "folder"), PARAMS.file.prepare["folder"])
+    except UserError as error:
+        raise WorkflowError(str(error))
 
 
 def pretrained(wildcards):
