@@ -87,7 +87,9 @@ def check_own_pictures():
     from dac.data.prepared import check_sides, load as load_prepared
 
     try:
-        check_sides(load_prepared(Path("data"), "folder"), PARAMS.file.prepare["folder"])
+        check_sides(
+            load_prepared(Path("data"), "folder"), PARAMS.file.prepare["folder"]
+        )
     except UserError as error:
         raise WorkflowError(str(error))
 
