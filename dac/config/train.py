@@ -76,8 +76,9 @@ class Train(Section):
     initial: Literal["random", "simsiam"]
     """Initial weights of the backbone: random, or from the stage `pretrain`."""
     precision: Literal["fp32", "tf32", "bf16"]
-    """Of convolutions and matrix products on a GPU: IEEE float32; TensorFloat-32; or bfloat16 by
-    autocast, except where losses need float32. On a CPU tf32 is fp32."""
+    """How a GPU computes convolutions and matrix products. fp32: IEEE float32; tf32:
+    TensorFloat-32; bf16: bfloat16 by autocast, except where losses need float32. A CPU treats tf32
+    as fp32."""
     compile: bool
     """Whether to run `torch.compile` on the backbone."""
     workers: Few

@@ -16,7 +16,7 @@ TRUE = [repr(canonical_hash({"side": 16, "size": 16}))]
 
 @pytest.fixture
 def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of a job that failed with other parameters."""
+    """What Snakemake keeps after a job with other parameters has failed."""
     monkeypatch.chdir(tmp_path)
     Path(SET).parent.mkdir(parents=True)
     Path(SET).write_text(json.dumps({"recipe": RECIPE}))
